@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +86,27 @@ class Machines:
             assert n == 1, setting
         file.write_text(text)
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Ask the scripts to end, and wait until nothing of theirs is left."""
         for process in self.running:
-            os.killpg(process.pid, signal.SIGTERM)
+            process.terminate()
         for process in self.running:
             process.wait(HANGS)
+            wait_until(lambda process=process: not _has_members(process.pid), "its services to end")  # type: ignore[misc]
+
+    def close(self) -> None:
+        for process in self.running:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(HANGS)
+
+
+def _has_members(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -148,6 +165,9 @@ def test_a_bank_and_a_shop_in_six_commands_and_two_transfers(machines: Machines)
         model = wl.FederatedForestClassifier(5, min_samples_leaf=20, random_state=0)
         model.fit(fed, y="bank.late")
         assert fed.n_rows == 300
+    machines.stop()
+    assert "ending" in log.read_text()
+    assert "ending" in other.read_text()
     _check_who_has_what(machines)
 
 
