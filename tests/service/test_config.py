@@ -29,6 +29,7 @@ from woodlot.service.config import (
     JobConfig,
     JobSettings,
     MemberConfig,
+    MonitorConfig,
     PartyConfig,
     PrivacyConfig,
 )
@@ -150,6 +151,15 @@ class TestFiles:
         assert config.state == tmp_path / "s"
         assert (config.message_limit, config.wait_for_parties, config.max_running_jobs) == (1000, 300, 7)
         assert config.log_format == "json"
+        assert config.monitor.listen is None
+
+    def test_monitor(self) -> None:
+        raw = {"monitor": {"listen": "127.0.0.1:9464"}}
+        for kind, rest in ((CoordinatorConfig, {}), (PartyConfig, PARTY), (MemberConfig, {"coordinator": "a:1"})):
+            config = kind.parse(rest | raw, folder=HERE, origin="some.toml")
+            assert config.monitor.listen == "127.0.0.1:9464"
+        with pytest.raises(ConfigError, match=r"monitor\.listen: '9464' is not an address"):
+            CoordinatorConfig.parse({"monitor": {"listen": "9464"}}, folder=HERE, origin="some.toml")
 
     def test_a_list_of_revocations_that_was_promised_must_be_there(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"some\.toml: revocations names .*list\.pem, which is not there"):
@@ -691,7 +701,8 @@ class TestDocumentation:
         names |= {f"job.{field}" for field in JobSettings.__struct_fields__}
         names |= {f"privacy.{field}" for field in PrivacyConfig.__struct_fields__}
         names |= {f"compute.{field}" for field in ComputeConfig.__struct_fields__}
-        assert told == names - {"alignment", "compute", "tables", "policy", "privacy", "name", "folder"}
+        names |= {f"monitor.{field}" for field in MonitorConfig.__struct_fields__}
+        assert told == names - {"alignment", "compute", "monitor", "tables", "policy", "privacy", "name", "folder"}
 
     @pytest.mark.parametrize(
         ("settings", "prefix"),

@@ -25,14 +25,17 @@ from woodlot.cli.explain import explain
 from woodlot.cli.forget import forget
 from woodlot.cli.identity import identity
 from woodlot.cli.jobs import jobs
+from woodlot.cli.join import join
 from woodlot.cli.leak_test import leak_test
 from woodlot.cli.models import models
 from woodlot.cli.mpi import mpi
+from woodlot.cli.new import new
 from woodlot.cli.order import order
 from woodlot.cli.parties import parties
 from woodlot.cli.party import party
 from woodlot.cli.plan import plan
 from woodlot.cli.predict import predict
+from woodlot.cli.provision import provision
 from woodlot.cli.revoke import revoke
 from woodlot.cli.score import score
 from woodlot.cli.search import search
@@ -105,6 +108,9 @@ def main(
 
 for command in (
     demo,
+    new,
+    provision,
+    join,
     coordinator,
     party,
     check,

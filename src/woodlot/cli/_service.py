@@ -51,6 +51,10 @@ MAX_MESSAGE = 2_000
 """Characters of a message that are logged: names and reasons in it are others' to choose."""
 
 
+LOG_FIELDS = ("job", "kind", "state", "user", "party")
+"""What a line for machines has as fields of its own, where it is about one."""
+
+
 class _TextLines(logging.Formatter):
     """A line for each record: what others have written into its message begins no line of its own."""
 
@@ -73,6 +77,7 @@ class _JsonLines(logging.Formatter):
             "from": record.name,
             "message": _cut(record.getMessage()),
         }
+        line |= {field: _cut(str(getattr(record, field))) for field in LOG_FIELDS if hasattr(record, field)}
         if record.exc_info:
             line["error"] = _traceback(record.exc_info[1])
         return json.dumps(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from woodlot.cli._confirm import confirmed
 from woodlot.cli._service import LogLevel, LogLevelOption, serve_member
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def sign(
         _echo_facts(_requested(asked), err=True)
         for other in rivals:
             typer.echo(f"This revokes {other.subject}, serial {other.serial:x}.", err=True)
-        _confirm("Did the member read you this fingerprint, and shall it be signed?")
+        confirmed("Did the member read you this fingerprint, and shall it be signed?")
     bundle = signer.sign(asked, days=days, replace=replace)
     certificates.write_file(target, bundle)
     _result(
@@ -302,13 +302,6 @@ def _echo_facts(facts: dict[str, Any], *, err: bool = False) -> None:
         elif name in ("not_before", "not_after", "revocations_until"):
             value = f"{datetime.fromisoformat(value):%Y-%m-%d %H:%M} UTC"
         typer.echo(f"{name.replace('_', ' '):<{width}}  {value}", err=err)
-
-
-def _confirm(question: str) -> None:
-    """Go on only after a yes; `typer.confirm` would write a part of the question into the JSON on stdout."""
-    typer.echo(f"{question} [y/N] ", nl=False, err=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise typer.Abort
 
 
 def _grouped(fingerprint: str) -> str:

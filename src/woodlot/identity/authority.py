@@ -32,6 +32,7 @@ from cryptography.x509.oid import NameOID
 from woodlot.exceptions import IdentityError
 from woodlot.identity import certificates as files
 from woodlot.identity.certificates import CertificateRequest, Revocations, Subject, fingerprint, public_key
+from woodlot.identity.identity import to_sign
 from woodlot.identity.kem import kem_extension
 
 AUTHORITY_KEY = "ca-key.pem"
@@ -237,6 +238,13 @@ class Authority:
                 self._revoke(rivals, x509.ReasonFlags.superseded)
             parts = [certificate.public_bytes(Encoding.PEM), self.certificate.public_bytes(Encoding.PEM)]
             return b"".join([*parts, self.revocations().pem])
+
+    def sign_data(self, purpose: str, data: bytes) -> bytes:
+        """Sign bytes for one purpose with the authority's key; what is signed is never a certificate or a list.
+
+        The bytes under the signature begin with words, as `to_sign` writes them, and certificates and lists do not.
+        """
+        return self._key.sign(to_sign(purpose, data), ec.ECDSA(SHA256(), deterministic_signing=True))
 
     def revoke(self, name_or_serial: str) -> list[Issued]:
         """Revoke all certificates of a name, or the one with a serial number.

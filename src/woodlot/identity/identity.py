@@ -346,6 +346,12 @@ class Trust:
             self._read_again()
             return b"" if self._current is None else self._current.pem
 
+    def list_in_use(self) -> Revocations | None:
+        """Return the list of revocations in use, None where there is none; no address is asked for a newer one."""
+        with self._lock:
+            self._read_file()
+            return self._current
+
     def _check(self, pem: bytes, role: str | None, again: bool = False) -> tuple[Peer, ec.EllipticCurvePublicKey]:
         what = "the certificate"
         certificate = files.parse_certificate(pem, what)

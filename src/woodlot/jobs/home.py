@@ -25,6 +25,7 @@ from woodlot.jobs.orders import Order, Part
 from woodlot.jobs.party_store import PartyStore
 from woodlot.jobs.policy import Policy
 from woodlot.jobs.privacy_rules import PrivacyConfig
+from woodlot.jobs.tally import JobTally
 from woodlot.privacy.accounting import Unit
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
@@ -95,6 +96,8 @@ class PartyHome:
         The party as the host of jobs that it leads; None: it cannot lead.
     device : {"cpu", "cuda", "auto"}
         Where its trees grow.
+    tally : JobTally
+        Counts its jobs.
 
     """
 
@@ -114,6 +117,7 @@ class PartyHome:
     held: HeldTables = field(default_factory=lambda: HeldTables())
     lead: JobHost | None = None
     device: str = "cpu"
+    tally: JobTally = field(default_factory=JobTally)
 
     def signer(self, job: str) -> JobSigner:
         """This party in the agreements of one job."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -28,6 +27,7 @@ from woodlot.jobs.party_job import OpenedJob, OpeningState
 from woodlot.jobs.policy import Policy
 from woodlot.jobs.revocable.provider_work import check_epoch, check_kept_scheme, check_ticket
 from woodlot.jobs.signers import is_signing_party
+from woodlot.jobs.tally import JobTally, log_end, log_taken
 from woodlot.protocols.core.asked_keys import need_library
 from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
@@ -39,8 +39,6 @@ from woodlot.protocols.revocable.share_holders import ShareHelper, ShareService
 from woodlot.protocols.revocable.share_keeping import RequestPart
 from woodlot.protocols.revocable.share_messages import RegisterAt
 from woodlot.protocols.revocable.split_list import MAX_SPLITS
-
-logger = logging.getLogger(__name__)
 
 MemberRole = Literal["helper", "key service"]
 
@@ -56,6 +54,7 @@ class MemberHome:
     store: KeyStore
     n_jobs: int
     replays: Callable[[str], bool]
+    tally: JobTally = field(default_factory=JobTally)
 
 
 class MemberJob(OpenedJob):
@@ -118,7 +117,8 @@ class MemberJob(OpenedJob):
             self._check_own_leaving(order)
         self._member = self._make(order)
         self._order, self._user = order, user
-        logger.info("job %s: %s, ordered by %s, with %s", self._job, order.kind, user, ", ".join(order.parties))
+        home.tally.take(self._job, order.kind, again=again)
+        log_taken(order, user)
         return msg.JobOpened(n_aligned=None, fingerprint="")
 
     def _check_own_leaving(self, order: RevokeRevocableOrder) -> None:
@@ -175,6 +175,7 @@ class MemberJob(OpenedJob):
         if self._job != housekeeping_job(message.job):
             raise RemoteProtocolError("ForgetJob is for another job: each has a job of its own that ends it")
         self._end_job(message.job)
+        log_end(self._home.tally, message.job)
         return msg.JobForgotten()
 
 

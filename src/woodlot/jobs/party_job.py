@@ -41,6 +41,7 @@ from woodlot.jobs.led.led_messages import (
 from woodlot.jobs.led.led_party import LedPart
 from woodlot.jobs.order_seal import check_age, check_passed_on, completed, housekeeping_job, open_part
 from woodlot.jobs.orders import Order, Part, Revocation, RevokeRevocableOrder
+from woodlot.jobs.tally import log_end, log_taken
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 
@@ -131,11 +132,14 @@ class PartyJob(OpenedJob):
         asked = AskedOrder(home, completed(order, part), user, message.certificate, part)
         if not kind.needs_table:
             self._work = kind.work(asked)
+            home.tally.take(self.job, order.kind, again=again)
+            log_taken(order, user)
             return msg.JobOpened(n_aligned=None, fingerprint="")
         taken = self._take(asked)
         work = kind.work(taken)
         home.pending_charges(self.job).note_use(home.identity.name, taken.loaded.name, order.kind, work.uncovered)
-        logger.info("job %s: %s, ordered by %s, with %s", self.job, order.kind, user, ", ".join(order.parties))
+        home.tally.take(self.job, order.kind, again=again)
+        log_taken(order, user)
         key = home.store.secret_for(self.job, "table")
         fingerprint = hmac.new(key, taken.loaded.digest.encode(), hashlib.sha256).hexdigest()
         if order.leader is None:
@@ -166,7 +170,7 @@ class PartyJob(OpenedJob):
             if strange:
                 logger.warning(
                     "job %s is refused: its %s names %s, which table %s does not offer to learn from",
-                    self.job, setting, strange, loaded.name,
+                    self.job, setting, strange, loaded.name, extra={"job": self.job},
                 )  # fmt: skip
                 raise DataError(
                     f"{setting} names columns that it does not offer to learn from; ask it for the names of its "
@@ -185,7 +189,7 @@ class PartyJob(OpenedJob):
             if column is not None and not may(column):
                 logger.warning(
                     "job %s is refused: it names %r as its %s, which [tables.%s] does not list among its %s",
-                    self.job, column, asked, table.name, setting,
+                    self.job, column, asked, table.name, setting, extra={"job": self.job},
                 )  # fmt: skip
                 raise PolicyError(
                     f"the column that the order names as its {asked} is not one that this party offers as such: the "
@@ -243,6 +247,7 @@ class PartyJob(OpenedJob):
         self.home.store.erase_dropped(message.job)
         self.home.store.forget_batches(message.job)
         self.home.store.forget_deceived(message.job)
+        log_end(self.home.tally, message.job)
         return msg.JobForgotten()
 
     @takes(msg.LeaveNotice)
@@ -263,5 +268,8 @@ class PartyJob(OpenedJob):
         home.store.erase_model(order.model)
         if isinstance(order, RevokeRevocableOrder) and order.keyring:
             KeyStore(home.store.folder / KEYS_FOLDER).erase(order.keyring)
-        logger.warning("this party has left model %s, at level %d, by an order of %s", order.model, order.level, user)
+        logger.warning(
+            "this party has left model %s, at level %d, by an order of %s", order.model, order.level, user,
+            extra={"job": order.job, "kind": order.kind, "user": user},
+        )  # fmt: skip
         return msg.LeaveNoted()

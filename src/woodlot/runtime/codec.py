@@ -146,6 +146,24 @@ def decode(data: bytes | memoryview, *, limit: int = DEFAULT_LIMIT) -> Message:
     return message
 
 
+def kind_of(data: bytes | memoryview) -> str:
+    """Return the name of the message that `data` claims to encode; empty where there is no message of that name.
+
+    Only the header is looked at, so what is named here may still be refused by `decode`.
+    """
+    view = memoryview(data).cast("B")
+    if len(view) < _FRAME.size:
+        return ""
+    magic, version, header_length = _FRAME.unpack_from(view)
+    if magic != _MAGIC or version != _VERSION or header_length > MAX_HEADER:
+        return ""
+    try:
+        name, _ = from_msgpack(view[_FRAME.size : _FRAME.size + header_length], _HEADER)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ""
+    return name if name in registered() else ""
+
+
 class _Arrays:
     """Hands out the arrays behind a header, in its order."""
 

@@ -198,6 +198,7 @@ class _Session:
         self._latest = _Latest(0, b"", b"")
         self._trouble: str | None = None  # why no request of this job can be answered any more
         self._ended = False
+        self._fields = {"job": job}  # what a log line for machines has as fields
         self.users = 0  # how many threads are in it, counted by `Sessions`
 
     @property
@@ -212,11 +213,11 @@ class _Session:
             try:
                 return self._answer(number, request)
             except _Stuck as stuck:
-                logger.warning("job %s: request %d is not answered: %s", self._job, number, stuck)
+                logger.warning("job %s: request %d is not answered: %s", self._job, number, stuck, extra=self._fields)
                 return encode(stuck.reply)
             except JournalError as error:
                 # The words stay here: they may name files.
-                logger.error("job %s: request %d is not answered: %s", self._job, number, error)
+                logger.error("job %s: request %d is not answered: %s", self._job, number, error, extra=self._fields)
                 self._forget()
                 reason = "its journal cannot be written or read; its own log says why. Resume the run afterwards"
                 return encode(Unanswered(kind="internal", reason=reason))
@@ -344,7 +345,9 @@ class _Session:
         """An error of ours says all; any other is a fault, to be found by its trace."""
         ours = isinstance(error, WoodlotError)
         words, trace = (f": {error}", None) if ours else ("", wordless(error))
-        logger.warning("job %s: a request (%s) is refused%s", self._job, kind, words, exc_info=trace)
+        logger.warning(
+            "job %s: a request (%s) is refused%s", self._job, kind, words, exc_info=trace, extra=self._fields
+        )
 
     def _open(self) -> Handler:
         """Build the handler, and bring it to where the journal ends."""
@@ -359,7 +362,7 @@ class _Session:
         except Exception as error:
             if not accepted:
                 raise
-            logger.error("job %s cannot be opened again", self._job, exc_info=wordless(error))
+            logger.error("job %s cannot be opened again", self._job, exc_info=wordless(error), extra=self._fields)
             raise _Stuck(Unanswered.from_exception(error)) from error
         for answered in accepted:
             asked = journal.lookup(_COORDINATOR, self._party, answered.number)
@@ -370,7 +373,8 @@ class _Session:
             data, failure = answer(handler, journal.body(asked), limit=self._limit)
             if hashlib.sha256(data).digest() != answered.digest:
                 reason = _otherwise(answered.number, failure)
-                logger.error("job %s: %s", self._job, reason, exc_info=failure and wordless(failure))
+                trace = failure and wordless(failure)
+                logger.error("job %s: %s", self._job, reason, exc_info=trace, extra=self._fields)
                 raise _stuck(reason)
         return handler
 

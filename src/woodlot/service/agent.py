@@ -6,22 +6,30 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from sqlite3 import Connection
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from woodlot.data.whole_files import finish_writing
 from woodlot.exceptions import IdentityError
 from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.revocation_source import RevocationSource
+from woodlot.jobs.tally import JobTally
 from woodlot.runtime.drivers import Handler
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.second_copy import SECOND_COPY, SecondCopy
 from woodlot.runtime.sessions import Sessions
+from woodlot.runtime.traffic import Traffic
 from woodlot.service.config import MemberConfig, PartyConfig
+from woodlot.service.monitor import Monitor
+from woodlot.service.open_metrics import MetricFamily
+from woodlot.service.service_metrics import agent_health, agent_metrics
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 JOURNAL = "journal.sqlite"
 
@@ -49,8 +57,11 @@ class Agent:
     def __init__(self, config: PartyConfig | MemberConfig, what: str) -> None:
         identity = load_identity(config.identity, what)
         self.identity = identity
-        self._what = what
-        self._trust = Trust(
+        self.role = what
+        self.tally = JobTally()
+        self.traffic = Traffic()
+        self.monitor: Monitor | None = None
+        self.trust = Trust(
             identity.authority,
             config.identity / REVOKED,
             may_be_missing=True,
@@ -59,6 +70,8 @@ class Agent:
 
     def _connect(self, config: PartyConfig | MemberConfig, open_job: Callable[[str], Handler]) -> None:
         """Open the journal, and prepare the line; the state folder must be there."""
+        if config.monitor.listen is not None:
+            self.monitor = Monitor(config.monitor.listen, lambda: agent_health(self), lambda: agent_metrics(self))
         self._journal = Journal(config.state / JOURNAL, durable=True)  # its lock: nobody else writes there now
         with ExitStack() as stack:
             stack.callback(self._journal.close)
@@ -78,23 +91,33 @@ class Agent:
         self._line = PartyLine(
             str(config.coordinator),
             self.identity.credentials,
-            self.answer,
-            on_greeting=self._learn_revocations,
+            self._answer_line,
+            on_greeting=self._on_greeting,
             message_limit=config.message_limit,
         )
+
+    def _answer_line(self, job: str, number: int, request: bytes) -> bytes:
+        """Answer a request that has come over the line, and count it."""
+        return self.traffic.answered(request, lambda: self.answer(job, number, request))
+
+    def _on_greeting(self, data: bytes) -> None:
+        self.traffic.hear()
+        self._learn_revocations(data)
 
     def _learn_revocations(self, data: bytes) -> None:
         """The coordinator passes on the authority's list: it is signed, so it need not be trusted for that."""
         if data:
             try:
-                self._trust.update(data)
+                self.trust.update(data)
             except IdentityError as error:
                 logger.warning("the coordinator sent a list of revocations that is not taken: %s", error)
 
     def start(self) -> None:
         """Dial, now and whenever the line is down."""
-        logger.info("%s %s", self._what, self.identity.name)
-        self._trust.warn()
+        logger.info("%s %s", self.role, self.identity.name)
+        if self.monitor is not None:
+            self.monitor.start()
+        self.trust.warn()
         self._line.start()
 
     def answer(self, job: str, number: int, request: bytes) -> bytes:
@@ -110,12 +133,27 @@ class Agent:
         """Whether the line is up."""
         return self._line.connected
 
+    @property
+    def trouble(self) -> str:
+        """Why the line is down, where that is known."""
+        return self._line.trouble
+
+    def consult(self, reader: Callable[[Connection], R]) -> R:
+        """Read from the journal's database."""
+        return self._journal.consult(reader)
+
+    def own_metrics(self) -> list[MetricFamily]:
+        """Metrics that only this sort of service has."""
+        return []
+
     def wait_connected(self, timeout: float) -> bool:
         """Whether the line is up within some seconds."""
         return self._line.wait_connected(timeout)
 
     def close(self) -> None:
         """Hang up, when what is being worked on is done."""
+        if self.monitor is not None:
+            self.monitor.close()
         self._line.stop()
         self._journal.close()
         self._copy.close()

@@ -86,6 +86,19 @@ class _ConfigFile(Section, frozen=True, kw_only=True):
                 raise ConfigError(f"{origin} is the file of another role; run it with: {command} {origin}")
 
 
+class MonitorConfig(Section, frozen=True, kw_only=True):
+    """The section ``[monitor]`` of every service.
+
+    Attributes
+    ----------
+    listen : Address or None
+        Where ``/health`` and ``/metrics`` are served over HTTP, such as ``"127.0.0.1:9464"``; None: nowhere.
+
+    """
+
+    listen: Address | None = None
+
+
 class CoordinatorConfig(_ConfigFile, frozen=True, kw_only=True):
     """``coordinator.toml``.
 
@@ -107,6 +120,8 @@ class CoordinatorConfig(_ConfigFile, frozen=True, kw_only=True):
         Jobs that run at the same time; others wait.
     log_format : {"text", "json"}
         How log lines are written.
+    monitor : MonitorConfig
+        Where health and metrics are served.
 
     """
 
@@ -118,6 +133,7 @@ class CoordinatorConfig(_ConfigFile, frozen=True, kw_only=True):
     wait_for_parties: Duration = Duration(3600)
     max_running_jobs: Annotated[int, msgspec.Meta(ge=1)] = 2
     log_format: Literal["text", "json"] = "text"
+    monitor: MonitorConfig = MonitorConfig()
 
     @property
     def revocation_file(self) -> Path:
@@ -209,6 +225,8 @@ class PartyConfig(_ConfigFile, frozen=True, kw_only=True):
         What differentially private releases may cost.
     compute : ComputeConfig
         On what trees grow.
+    monitor : MonitorConfig
+        Where health and metrics are served.
 
     """
 
@@ -226,6 +244,7 @@ class PartyConfig(_ConfigFile, frozen=True, kw_only=True):
     policy: Policy = Policy()
     privacy: PrivacyConfig = PrivacyConfig()
     compute: ComputeConfig = ComputeConfig()
+    monitor: MonitorConfig = MonitorConfig()
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, folder: Path, origin: str) -> Self:
@@ -247,7 +266,7 @@ class MemberConfig(_ConfigFile, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    coordinator, identity, state, revocations, n_jobs, message_limit, log_format
+    coordinator, identity, state, revocations, n_jobs, message_limit, log_format, monitor
         As for `PartyConfig`.
     policy : Policy
         Who may do what: `train`, `predict` and `weak_keys` matter here.
@@ -265,6 +284,7 @@ class MemberConfig(_ConfigFile, frozen=True, kw_only=True):
     log_format: Literal["text", "json"] = "text"
     policy: Policy = msgspec.field(default_factory=lambda: Policy(protocols=member_protocols()))
     allow_same_host: bool = False
+    monitor: MonitorConfig = MonitorConfig()
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, folder: Path, origin: str) -> Self:

@@ -26,11 +26,13 @@ from woodlot.exceptions import (
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.columns.revoke_jobs import check_no_other
 from woodlot.jobs.hosting import JobHost, new_facts
+from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.job_store import ENDED, JobStore
 from woodlot.jobs.led.led_messages import AskLeader
 from woodlot.jobs.led.led_scores import RelayScorer
 from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.orders import Revocation, ScoreOrder
+from woodlot.jobs.tally import JobTally
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.score import Scorer
 from woodlot.runtime.audit import Ledger
@@ -39,6 +41,7 @@ from woodlot.runtime.drivers.grpc_hub import Cancelled, Hub
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.peers import Peer
 from woodlot.runtime.run import run
+from woodlot.runtime.traffic import Traffic
 from woodlot.service.allowance import Allowance
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator_news import Messenger
@@ -46,6 +49,8 @@ from woodlot.service.coordinator_scores import PATIENCE_SECONDS, ScoringJob, Sco
 from woodlot.service.job_queue import LOOK_SECONDS, JobQueue
 from woodlot.service.leader_line import LeaderLine
 from woodlot.service.live import LiveJob, Watch
+from woodlot.service.monitor import Monitor
+from woodlot.service.service_metrics import coordinator_health, coordinator_metrics
 from woodlot.service.user_desk import UserDesk
 from woodlot.trees.parallel import effective_jobs
 
@@ -93,6 +98,10 @@ class Coordinator:
         self.host = JobHost(identity, self.trust, self.store, effective_jobs(self.n_jobs))
         self._allowance = Allowance(self.store)
         self.live: dict[str, LiveJob] = {}
+        self.tally = JobTally()
+        self.traffic = Traffic()
+        self.is_listening = False
+        self.monitor: Monitor | None = None
         self.scorings = Scorings()
         self._known: dict[str, bytes] = self.store.parties()
         self._lock = threading.Lock()
@@ -107,7 +116,7 @@ class Coordinator:
             str(config.listen),
             identity.credentials,
             admit=self._admit,
-            serve_user=desk.serve,
+            serve_user=self.traffic.served(desk.serve),
             greet=lambda peer: self.trust.revocation_list(),
             on_second=lambda second: self.store.note_second(*second),
             message_limit=config.message_limit,
@@ -117,9 +126,15 @@ class Coordinator:
 
     def start(self) -> int:
         """Take up all jobs that were not finished, and listen; returns the port."""
+        if self.config.monitor.listen is not None:
+            self.monitor = Monitor(
+                self.config.monitor.listen, lambda: coordinator_health(self), lambda: coordinator_metrics(self)
+            )
+            self.monitor.start()
         for job in self.store.unfinished():  # first: nobody can have ordered any of them again
             self._take_up(job)
         port = self.hub.start()
+        self.is_listening = True
         self.store.note_presence({})
         for number in range(self.config.max_running_jobs):
             self._spawn(self._work, f"woodlot-job-{number}")
@@ -135,6 +150,7 @@ class Coordinator:
         if stored is not None and stored.facts.kind == SCORE:
             version = stored.facts.version + 1
             self.store.update(msgspec.structs.replace(stored.facts, state="done", ended=time.time(), version=version))
+            _log_end(stored.facts, {"state": "done"})
         else:
             self.enqueue(job)
 
@@ -146,6 +162,7 @@ class Coordinator:
     def close(self) -> None:
         """Stop listening. Jobs that run are left as they are, and go on at the next start."""
         self._closing.set()
+        self.is_listening = False
         for live in list(self.live.values()):
             live.release()
         self.hub.close()  # before the scorings: one that is being opened waits for parties, however long they take
@@ -155,6 +172,8 @@ class Coordinator:
             thread.join()
         self._messenger.close()
         self._leaders.close()
+        if self.monitor is not None:
+            self.monitor.close()
         self.journal.close()
         self.store.close()
 
@@ -184,7 +203,9 @@ class Coordinator:
         on_waiting: Callable[[tuple[str, ...]], None] | None = None,
     ) -> Carrier:
         """What carries the requests of a job; parameters as for `Hub.carrier`."""
-        return self.hub.carrier(job, wait_seconds=wait_seconds, on_waiting=on_waiting, cancelled=cancelled)
+        return self.traffic.carrier(
+            self.hub.carrier(job, wait_seconds=wait_seconds, on_waiting=on_waiting, cancelled=cancelled)
+        )
 
     def joined(self) -> Collection[str]:
         """Parties that were ever there."""
@@ -234,7 +255,11 @@ class Coordinator:
                 check_no_other(self.store, order)
             self._allowance.take(user, len(data) + len(signature) + len(certificate))
             self.store.add(data, signature, certificate, new_facts(order, user))
-        logger.info("job %s: %s for %s, ordered by %s", order.job, order.kind, ", ".join(order.parties), user)
+        self.tally.take(order.job, order.kind)
+        logger.info(
+            "job %s: %s for %s, ordered by %s", order.job, order.kind, ", ".join(order.parties), user,
+            extra={"job": order.job, "kind": order.kind, "user": user},
+        )  # fmt: skip
         return order.job
 
     def enqueue(self, job: str) -> LiveJob | None:
@@ -252,6 +277,7 @@ class Coordinator:
             if live.facts.state != "queued":  # a new job is recorded already: one write takes it, or none does
                 self.store.update(live.change(state="queued", error="", waiting_for=(), ended=None))
             self.live[job] = live
+            self.tally.take(job, live.facts.kind, again=True)
         if live.facts.kind == SCORE:  # it waits for nobody's training
             self.scorings.pool.submit(self._work_on, job)
         else:
@@ -277,6 +303,9 @@ class Coordinator:
             version = facts.version + 1
             self.store.update(msgspec.structs.replace(facts, state="cancelled", ended=time.time(), version=version))
             self.live.pop(job, None)
+            self.tally.take(job, facts.kind, again=True)  # it may have stopped before this process began
+            self.tally.end(job, "cancelled")
+            _log_end(facts, {"state": "cancelled"})
 
     def _work(self) -> None:
         while (live := self._queue.take()) is not None and not self._closing.is_set():
@@ -298,7 +327,7 @@ class Coordinator:
         except JournalError as error:
             ended = {"state": "stopped", "error": str(error)}
         except Exception as error:
-            logger.exception("job %s failed", job)
+            logger.exception("job %s failed", job, extra=_fields(live.facts))
             ended = {"state": "failed", "error": f"internal error ({type(error).__name__}); see the log"}
         if ended is None or (self._closing.is_set() and ended["state"] != "done"):
             return  # a scoring that is open; or as it was, to go on at the next start
@@ -313,14 +342,17 @@ class Coordinator:
         try:
             self.store.update(msgspec.structs.replace(live.facts, version=live.facts.version + 1, **ended))
         except JournalError as error:
-            logger.error("the end of job %s cannot be recorded; this is tried again: %s", job, error)
+            logger.error(
+                "the end of job %s cannot be recorded; this is tried again: %s", job, error, extra=_fields(live.facts)
+            )
             is_recorded = False
         with self._lock:
             live.over = not is_recorded
             if is_recorded:
                 self.live.pop(job, None)
+            self.tally.end(job, ended["state"])
             live.change(**ended)  # last: whoever hears of it may fetch answers or resume at once
-        logger.info("job %s is %s%s", job, ended["state"], f": {ended['error']}" if ended.get("error") else "")
+        _log_end(live.facts, ended)
 
     def _run(self, job: str, live: LiveJob) -> dict[str, Any] | None:
         """Run a job to its end, or as far as it goes; returns what is to be recorded: nothing, if it stays open."""
@@ -425,4 +457,18 @@ class Coordinator:
             if not journal.ended:
                 journal.drop_bodies()
         except JournalError as error:  # what is wrong with one job must not hold up the others
-            logger.warning("the messages of job %s, which has ended, are dropped later: %s", job, error)
+            logger.warning(
+                "the messages of job %s, which has ended, are dropped later: %s", job, error, extra={"job": job}
+            )
+
+
+def _fields(facts: JobFacts) -> dict[str, Any]:
+    """What a log line for machines has as fields."""
+    return {"job": facts.job, "kind": facts.kind, "user": facts.user}
+
+
+def _log_end(facts: JobFacts, ended: dict[str, Any]) -> None:
+    state, error = ended["state"], ended.get("error")
+    logger.info(
+        "job %s is %s%s", facts.job, state, f": {error}" if error else "", extra=_fields(facts) | {"state": state}
+    )

@@ -54,16 +54,17 @@ class Messenger:
     def tell(self, party: str, jobs: Sequence[str]) -> None:
         """Tell a party of jobs that have ended, and record which it knows of; what goes wrong is put off."""
         for job in jobs:
+            fields = {"job": job, "party": party}
             try:
                 self._tell(party, job)
             except WoodlotError as error:
                 if self._closing.is_set():
                     return
-                logger.warning("%s is told later that job %s has ended: %s", party, job, error)
+                logger.warning("%s is told later that job %s has ended: %s", party, job, error, extra=fields)
                 if isinstance(error, PartyAwayError):
                     return
             except Exception:
-                logger.exception("%s is told later that job %s has ended", party, job)
+                logger.exception("%s is told later that job %s has ended", party, job, extra=fields)
 
     def _tell(self, party: str, job: str) -> None:
         stored = self._store.job(job)
@@ -76,7 +77,8 @@ class Messenger:
             if not isinstance(notice, msg.LeaveNotice):
                 raise
             # it was told, whatever it makes of it
-            logger.warning("%s does not take the notice that it has left a model: %s", party, error)
+            fields = {"job": job, "party": party}
+            logger.warning("%s does not take the notice that it has left a model: %s", party, error, extra=fields)
         self._store.told(job, party)
 
     def _ask(self, party: str, job: str, message: msg.ForgetJob | msg.LeaveNotice) -> None:

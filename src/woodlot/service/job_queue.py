@@ -58,7 +58,8 @@ class _Turn:
     def tell(self, missing: tuple[str, ...]) -> None:
         if missing != self.live.facts.waiting_for:
             if missing:
-                logger.info("job %s waits for %s", self.live.facts.job, ", ".join(missing))
+                job, parties = self.live.facts.job, ", ".join(missing)
+                logger.info("job %s waits for %s", job, parties, extra={"job": job, "party": parties})
             self.live.change(waiting_for=missing)
 
     def has_waited(self, now: float) -> bool:

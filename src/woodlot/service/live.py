@@ -99,5 +99,6 @@ class Watch:
 
     def waiting(self, parties: tuple[str, ...]) -> None:
         if parties:
-            logger.info("job %s waits for %s", self._live.facts.job, ", ".join(parties))
+            job = self._live.facts.job
+            logger.info("job %s waits for %s", job, ", ".join(parties), extra={"job": job, "party": ", ".join(parties)})
         self._live.change(waiting_for=parties)

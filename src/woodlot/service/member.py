@@ -42,11 +42,12 @@ class MemberService(Agent):
         home = MemberHome(
             role=role,
             identity=self.identity,
-            trust=self._trust,
+            trust=self.trust,
             policy=config.policy,
             store=KeyStore(config.state / KEYS_FOLDER, forgets=role == "key service"),
             n_jobs=effective_jobs(config.n_jobs),
             replays=lambda job: self._sessions.replays(job),
+            tally=self.tally,
         )
         self._connect(config, lambda job: MemberJob(home, job, self._sessions.end))
 

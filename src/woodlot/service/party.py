@@ -12,7 +12,9 @@ from woodlot.jobs.party_store import PartyStore
 from woodlot.runtime.cluster import Connection
 from woodlot.service.agent import Agent
 from woodlot.service.config import PartyConfig
+from woodlot.service.open_metrics import MetricFamily
 from woodlot.service.party_check import check_start
+from woodlot.service.service_metrics import privacy_metrics
 from woodlot.trees.parallel import effective_jobs
 from woodlot.trees.room import WorkingMemory
 
@@ -33,6 +35,7 @@ class Party(Agent):
     def __init__(self, config: PartyConfig) -> None:
         super().__init__(config, "party")
         check_start(config)
+        self._config = config
         self._store = PartyStore(
             config.state,
             self.identity.name,
@@ -43,11 +46,11 @@ class Party(Agent):
         )
         self._led = JobStore(config.state / LED)
         n_jobs = effective_jobs(config.n_jobs)
-        self._desk = LeaderDesk(self.identity, self._trust, config.policy, self._led, config.message_limit)
+        self._desk = LeaderDesk(self.identity, self.trust, config.policy, self._led, config.message_limit)
         self._cluster = None if config.cluster is None else Connection(config.cluster)
         home = PartyHome(
             identity=self.identity,
-            trust=self._trust,
+            trust=self.trust,
             tables=config.tables,
             policy=config.policy,
             store=self._store,
@@ -60,7 +63,8 @@ class Party(Agent):
             room=_room(config),
             cluster=self._cluster,
             device=config.compute.device,
-            lead=JobHost(self.identity, self._trust, self._led, n_jobs),
+            tally=self.tally,
+            lead=JobHost(self.identity, self.trust, self._led, n_jobs),
         )
         try:
             self._connect(config, lambda job: PartyJob(home, job))
@@ -72,6 +76,10 @@ class Party(Agent):
     def answer(self, job: str, number: int, request: bytes) -> bytes:
         """Answer a request: a user's question to this party as a leader, or one of a job; see `Sessions.answer`."""
         return self._desk.answer(request) if job == QUESTIONS else super().answer(job, number, request)
+
+    def own_metrics(self) -> list[MetricFamily]:
+        """What this party has spent of its privacy."""
+        return self.consult(lambda db: privacy_metrics(self._config, self.identity.name, db))
 
     def close(self) -> None:
         """Hang up, when what is being worked on is done."""

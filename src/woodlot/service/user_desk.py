@@ -101,7 +101,7 @@ class UserDesk:
             return self._decline(user, kind, error)
 
     def _decline(self, user: Peer, kind: str, error: Exception) -> bytes:
-        logger.warning("user %r: %s is declined: %s", user.name, kind, error)
+        logger.warning("user %r: %s is declined: %s", user.name, kind, error, extra={"user": user.name})
         return encode(declined(error))
 
     # --- jobs ---

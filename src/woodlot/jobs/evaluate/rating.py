@@ -87,7 +87,10 @@ class Rating:
         taken.home.store.spend_predictions(taken.job, taken.user, len(rows), now)
         self._once.note(message)
         if seen:
-            logger.warning("job %s evaluates on rows of the training: %d of %d", taken.job, seen, len(rows))
+            logger.warning(
+                "job %s evaluates on rows of the training: %d of %d", taken.job, seen, len(rows),
+                extra={"job": taken.job, "user": taken.user},
+            )  # fmt: skip
         return AnswersRated(report=np.frombuffer(report, np.uint8))
 
     def _beside_labels(self, message: RateAnswers, rows: NDArray[np.int64]) -> ClassNumbers | TargetNumbers:

@@ -74,7 +74,7 @@ class LeaderDesk(MessageHandler):
                 self._check_readers(question.user, reply)
             return reply
         except Exception as error:  # noqa: BLE001 - whatever happens, the user must get an answer
-            logger.warning("user %r: a question is declined: %s", question.user, error)
+            logger.warning("user %r: a question is declined: %s", question.user, error, extra={"user": question.user})
             return declined(error)
 
     def _check_readers(self, user: str, found: ModelList) -> None:

@@ -174,7 +174,7 @@ class PredictRowsWork(MessageHandler):
         except PolicyError as error:
             if self.uncovered:
                 raise
-            logger.warning("job %s: %s", taken.job, error)
+            logger.warning("job %s: %s", taken.job, error, extra={"job": taken.job, "user": taken.user})
             raise PolicyError(
                 "this party predicts no more rows today (predictions_per_day in its policy); ask again tomorrow"
             ) from None

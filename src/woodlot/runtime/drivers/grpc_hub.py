@@ -204,7 +204,7 @@ class Hub:
             "another process (%s) has connected as party %r, which was connected (%s): the newer connection is used "
             "and the former closed. If the party was not just moved or restarted, its key was copied: revoke its "
             "certificate",
-            second.newer, second.party, second.former,
+            second.newer, second.party, second.former, extra={"party": second.party},
         )  # fmt: skip
         if self._on_second is not None:
             asyncio.get_running_loop().run_in_executor(self._guards, self._on_second, second)
@@ -278,7 +278,9 @@ class Hub:
             logger.warning("closed the connection of %s: %s", context.peer(), end.reason)
             await context.abort(end.code, end.reason[:_MAX_REASON])
         except RemoteProtocolError as error:
-            logger.warning("closed the connection of %s %r, which sent %s", role, peer.name, error)
+            logger.warning(
+                "closed the connection of %s %r, which sent %s", role, peer.name, error, extra={peer.role: peer.name}
+            )
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:_MAX_REASON])
 
     def _n_visits(self, peer: Peer) -> int:
@@ -330,7 +332,7 @@ class Hub:
             visit.peer, visit.writer, visit.replace, instance=told.get(INSTANCE, ""), address=visit.context.peer()
         )
         assembler = Assembler(self._message_limit, accept=link.check_reply, frame_limit=self._frame_limit)
-        logger.info("party %r is connected", name)
+        logger.info("party %r is connected", name, extra={"party": name})
         self._outbox.connect(link)
         large = LargeReply(self._party_rooms.setdefault(name, HeldBytes(BYTES_OF_ONE_PARTY)))
         try:
@@ -351,7 +353,7 @@ class Hub:
             large.give_up()
             self._outbox.disconnect(link)
             link.tasks.cancel()
-            logger.info("party %r is disconnected", name)
+            logger.info("party %r is disconnected", name, extra={"party": name})
 
     async def _hear_user(self, visit: _Visit) -> None:
         assembler = Assembler(
@@ -403,12 +405,12 @@ class Hub:
             if len(reply) > self._message_limit:
                 raise LocalProtocolError(f"a reply of {len(reply):,} bytes; the limit is {self._message_limit:,}")
         except Exception as error:  # whatever went wrong, the user must get an answer
-            logger.exception("a request of user %r failed", name)
+            logger.exception("a request of user %r failed", name, extra={"user": name})
             kind, reply = FrameKind.failure, type(error).__name__.encode()
         try:
             await visit.writer.send(label._replace(kind=kind), reply)
         except BROKEN:
-            logger.info("user %r was gone before the reply was sent", name)
+            logger.info("user %r was gone before the reply was sent", name, extra={"user": name})
 
     async def _work_for(self, peer: Peer, request: bytes) -> bytes:
         """The reply to a user. One user's requests take some of the threads at most: the others' find one free."""

@@ -99,6 +99,11 @@ class PartyLine:
         """Whether the coordinator has let this party in."""
         return self._connected.is_set()
 
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection, where that is known; empty while there is one."""
+        return "" if self.connected else self._last_reason
+
     def wait_connected(self, timeout: float | None = None) -> bool:
         """Wait until the coordinator has let this party in; False if it has not in time."""
         return self._connected.wait(timeout)
@@ -160,7 +165,8 @@ class PartyLine:
             if len(reply) > self._message_limit:
                 raise LocalProtocolError(f"a reply of {len(reply):,} bytes; the limit is {self._message_limit:,}")
         except Exception as error:  # whatever went wrong, the coordinator must get an answer
-            logger.error("request %d of job %s failed", label.number, label.job, exc_info=wordless(error))
+            fields = {"job": label.job}
+            logger.error("request %d of job %s failed", label.number, label.job, exc_info=wordless(error), extra=fields)
             kind, reply = FrameKind.failure, type(error).__name__.encode()
         finally:
             # before the reply leaves: who has it and asks again at once must be answered again
