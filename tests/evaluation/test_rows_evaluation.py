@@ -42,9 +42,12 @@ def clients(*drop: str, **options: Any) -> wl.Federation:
 
 METHODS = [
     wl.HorizontalForestClassifier(6, random_state=0),
-    wl.CollaborativeForestClassifier(6, random_state=0),
-    wl.FederatedExtraTreesClassifier(6, declared={"age": (18, 80), "income": (0, 100)}, random_state=0),
     wl.LocalForestsClassifier(6, random_state=0),
+    pytest.param(wl.CollaborativeForestClassifier(6, random_state=0), marks=pytest.mark.slow),
+    pytest.param(
+        wl.FederatedExtraTreesClassifier(6, declared={"age": (18, 80), "income": (0, 100)}, random_state=0),
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
@@ -121,9 +124,11 @@ def test_how_reports_look() -> None:
         report.by_client.worst("auc")
     with pytest.raises(DataError, match="neither more nor less is better"):
         report.by_client.worst("mean_error")
-    with pytest.raises(DataError, match="evaluated on different rows"), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", wl.TrainingRowsWarning)
-        report.by_client.gains(model.evaluate(train, n_bootstrap=0).by_client)
+        other = model.evaluate(train, n_bootstrap=0).by_client
+    with pytest.raises(DataError, match="evaluated on different rows"):
+        report.by_client.gains(other)
 
 
 def test_a_client_of_one_class_and_one_without_rows() -> None:

@@ -115,7 +115,7 @@ class ClientScores:
         widths = [max(len(line[k]) for line in [heading, *lines]) for k in range(len(heading))]
         return "\n".join(
             "  " + "  ".join(f"{v:<{w}}" if k == 0 else f"{v:>{w}}" for k, (v, w) in enumerate(pairs)).rstrip()
-            for pairs in ([*zip(line[:-1], widths, strict=False)] + [(line[-1], 0)] for line in [heading, *lines])
+            for pairs in ([*zip(line[:-1], widths, strict=False), (line[-1], 0)] for line in [heading, *lines])
         )
 
     def _repr_html_(self) -> str:

@@ -106,11 +106,13 @@ class Evaluated:
         """What the label holder tells of answers that only it sees."""
         forest = getattr(self, "forest_", None)
         fitted = self.linear_ if forest is None else forest  # type: ignore[attr-defined]
-        options = (
-            {}
-            if forest is None
-            else {"vote": getattr(self, "_vote", "soft"), "how": "sealed" if sealed else "one-round"}
-        )
+        options: dict[str, Any] = {}
+        if federation.layout == "rows":
+            if sealed:
+                raise DataError("sealed=True is for forests over columns; over rows each client answers its own rows")
+            options = {"allow_two": bool(getattr(self, "allow_two", False))}
+        elif forest is not None:
+            options = {"vote": getattr(self, "_vote", "soft"), "how": "sealed" if sealed else "one-round"}
         summary = federation.rate_answers(fitted, self._origin.label_column(y), bootstrap, **options)
         told = summary.seen
         seen = self._seen.count(federation) if told is None else self._seen.in_words(told, summary.n_rows)

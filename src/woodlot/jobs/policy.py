@@ -177,6 +177,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Evaluations in one day (UTC) with each label of this party, for all users together.
     round_counts : int
         Counts in the report of an evaluation are rounded to multiples of this, and metrics likewise; 1: they are exact.
+    own_evaluations : bool
+        Whether an evaluation over rows tells the user figures of this party alone, beside those of all parties
+        together.
     catalog : tuple of {"names", "types", "missing", "rows"}
         What users who may train or predict are told of the columns that this party offers to learn from: how they are
         called, whether they are numbers or categories, and which share of the rows has no value; and how many rows its
@@ -211,6 +214,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     min_evaluation_rows: _AtLeastOne = 1
     evaluations_per_day: Limit = UNLIMITED
     round_counts: _AtLeastOne = 1
+    own_evaluations: bool = False
     catalog: tuple[CatalogFact, ...] = ()
     receive: tuple[str, ...] = ()
 
