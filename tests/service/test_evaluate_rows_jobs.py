@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hospitals import HOSPITALS, LABEL, ROW_POLICY, TABLE, hospitals, patients, rows_of
+from hospitals import HOSPITALS, LABEL, RATED_POLICY, TABLE, hospitals, patients, rows_of
 from sklearn import metrics
 from world import World, running
 
@@ -25,8 +25,6 @@ from woodlot.exceptions import DataError, JobFailed
 from woodlot.jobs.lasting_secret import LastingSecret
 from woodlot.metrics.resampling import Resampling
 
-LIMITS = {"min_evaluation_rows": 1, "evaluations_per_day": "unlimited", "round_counts": 1}
-OPEN = ROW_POLICY | LIMITS | {"protocols": ["train-rows", "predict-rows", "evaluate"]}
 N = 200
 
 
@@ -35,9 +33,9 @@ def held(names: tuple[str, ...] = HOSPITALS) -> dict[str, pa.Table]:
 
 
 def made(root: Path, own: dict[str, dict[str, Any]] | None = None, **settings: Any) -> World:
-    world = hospitals(root, held(), policy=OPEN, **settings)
+    world = hospitals(root, held(), policy=RATED_POLICY, **settings)
     for party, lines in (own or {}).items():
-        world.settings[party] = world.settings[party] | {"policy": OPEN | lines}
+        world.settings[party] = world.settings[party] | {"policy": RATED_POLICY | lines}
     return world
 
 
@@ -134,7 +132,7 @@ def test_regression(tmp_path: Path) -> None:
     tables = {
         name: table.append_column("cost", pa.array(table["age"].to_numpy() * 20.5)) for name, table in held().items()
     }
-    with running(hospitals(tmp_path, tables, "cost", policy=OPEN)) as world, rows_of(world) as fed:
+    with running(hospitals(tmp_path, tables, "cost", policy=RATED_POLICY)) as world, rows_of(world) as fed:
         train, test = fed.split(0.3)
         model = wl.HorizontalForestRegressor(4, max_depth=4, random_state=0).fit(train, y="cost")
         report = model.evaluate(test)
@@ -242,7 +240,7 @@ def test_no_label_answer_or_value_travels(tmp_path: Path) -> None:
         p: table.set_column(0, "id", pa.array(rng.integers(10**8, 10**9, N))).rename_columns(names)
         for p, table in held().items()
     }
-    world = hospitals(tmp_path, tables, names[-1], policy=OPEN | {"own_evaluations": True})
+    world = hospitals(tmp_path, tables, names[-1], policy=RATED_POLICY | {"own_evaluations": True})
     with captured() as messages, running(world), rows_of(world) as fed:
         train, test = fed.split(0.5)
         model = forest().fit(train, y=names[-1])
