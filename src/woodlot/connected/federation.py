@@ -521,7 +521,7 @@ class ConnectedFederation(RowParts):
 
     def in_folds(
         self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None
-    ) -> FoldedFederation:
+    ) -> InFolds:
         """This federation as scikit-learn's X with one row for each fold."""
         labels = self.find_labels(y, None)
         chosen = self.choose_columns(features, exclude, labels)
