@@ -19,6 +19,10 @@ from woodlot.runtime.journal import Journal
 HOSPITALS = ("anna", "bern", "chur")
 TABLE, LABEL = "patients", "ill"
 ROW_POLICY = POLICY | {"protocols": ["train-rows", "predict-rows"]}
+RATED_POLICY = ROW_POLICY | {
+    "protocols": ["train-rows", "predict-rows", "evaluate"],
+    "min_evaluation_rows": 1, "evaluations_per_day": "unlimited", "round_counts": 1,
+}  # fmt: skip
 PLAN = CollaborativePlan(
     task="classes", n_estimators=3, criterion="gini", max_depth=3, min_samples_split=2, min_samples_leaf=2,
     max_features="sqrt", bootstrap=True, max_samples=None, max_bins=None, seed=4, min_leaf_rows=2,

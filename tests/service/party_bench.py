@@ -48,6 +48,7 @@ from woodlot.jobs.orders import (
 )
 from woodlot.jobs.party_job import PartyJob
 from woodlot.jobs.party_store import PartyStore
+from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
 from woodlot.jobs.scores.score_seal import IdSeal, new_key
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.linear.linear_model import LinearPlan
@@ -322,14 +323,17 @@ def recorded_rows(root: Path) -> Iterator[Recorded]:
     """Jobs over rows."""
     with clinics(root) as bench:
         for party in PARTIES:
-            bench.change_policy(party, allow_two=True)
+            listed = (*bench.homes[party].policy.protocols, "evaluate")
+            bench.change_policy(party, allow_two=True, own_evaluations=party == "bank", protocols=listed)
         local = LocalPlan(**ROWS)
+        reported = bench.fields_of({p: Part(table=TABLE, label=LABEL, key=new_report_key()) for p in PARTIES})
         trained = play(bench, rows_order(bench, local))
         fields = bench.fields_of(dict.fromkeys(PARTIES, Part(table=TABLE, label=LABEL)))
         plays = {
             "train-rows": play(bench, rows_order(bench, CollaborativePlan(**ROWS, allow_two=True))),
             "train-rows alone": trained,
             "predict-rows": play(bench, PredictRowsOrder(**fields, model=trained.job)),
+            "evaluate-rows": play(bench, EvaluateRowsOrder(**reported, model=trained.job, allow_two=True)),
             "revoke-rows": play(bench, rows_order(bench, local, ("bank",), model=trained.job, leaver="shop")),
         }
         yield Recorded(bench, plays)

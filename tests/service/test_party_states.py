@@ -44,8 +44,8 @@ RECORDS = (recorded_jobs, recorded_others, recorded_rows, recorded_keys, recorde
 LEFT = ("revoke", "revoke-revocable", "revoke-rows", "leave-shares")
 JOBS = (
     "train", "align", "predict", "classical", "sealed", "train-linear", "predict-linear", "score", "train-revocable",
-    "train-rows", "train-rows alone", "predict-rows", "encrypted-splits", "led train", "led predict", "led score",
-    "explain", "hidden train", "evaluate", "evaluate-linear", "catalog", *LEFT,
+    "train-rows", "train-rows alone", "predict-rows", "evaluate-rows", "encrypted-splits", "led train", "led predict",
+    "led score", "explain", "hidden train", "evaluate", "evaluate-linear", "catalog", *LEFT,
 )  # fmt: skip
 KEYS = ("keys", "predict-encrypted", "shares", "predict-shares", "train-shares")
 SIDES = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +126,7 @@ def test_regression_over_services(tmp_path: Path) -> None:
         assert model.score(tables["anna"].to_pandas()[["x"]], tables["anna"]["y"].to_numpy()) > 0.9
         done = federation.predict_rows(model.forest_.model, "y")
         assert done.score is None
-        assert min(done.scores.values()) > 0.9
+        assert min(done.scores.values()) > 0.8  # each party's rows are drawn by a secret of its own
 
 
 def test_every_method_can_be_allowed_by_its_name() -> None:
@@ -284,9 +283,8 @@ def test_orders_that_make_no_sense_are_declined(world: World) -> None:
         model = wl.LocalForestsClassifier(2).fit(federation, y=LABEL)
         with pytest.raises(DataError, match="the model is whole"):
             model.predict(federation)
-        for refused in (model.evaluate, partial(wl.cross_validate, model, y=LABEL)):
-            with pytest.raises(DataError, match="in one process so far; between organisations use"):
-                refused(federation)
+        with pytest.raises(JobFailed, match="does not evaluate: the setting protocols"):
+            model.evaluate(federation)
         with pytest.raises(DataError, match="features and exclude are for federations in one process so far"):
             model.fit(federation, y=LABEL, exclude=["age"])
         with pytest.raises(DataError, match="on a federation y names the labels' column"):

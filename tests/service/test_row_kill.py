@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hospitals import HOSPITALS, LABEL, PLAN, charges_of, extra_trees, hospitals, patients, rows_of
+from hospitals import HOSPITALS, LABEL, PLAN, RATED_POLICY, charges_of, extra_trees, hospitals, patients, rows_of
 from kill_stage import Stage, kill_at_random, kill_everywhere, kill_through
 from processes import processes
 from shared import Shared
 from small_jobs import COORDINATOR
 
 import woodlot as wl
-from woodlot.connected.connected_rows import ConnectedRowFederation
+from woodlot.connected.connected_rows import ConnectedRowFederation, read_rows_report
 from woodlot.dashboard.views import CoordinatorView
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.orders import Order
+from woodlot.jobs.policy import BUDGET_FILE
+from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
+from woodlot.metrics.resampling import Resampling
+from woodlot.metrics.summaries import Summary
 from woodlot.privacy.accounting import Spend
 
 Rows = Stage[ConnectedRowFederation]
@@ -37,7 +42,7 @@ def fingerprint(root: Path, job: str) -> str:
 
 @contextmanager
 def stage_in(root: Path) -> Iterator[Rows]:
-    world = hospitals(root)
+    world = hospitals(root, policy=RATED_POLICY)
     with ThreadPoolExecutor(1) as pool, processes(world) as running:
         running.wait_connected()
         with rows_of(world) as user:
@@ -68,6 +73,30 @@ def test_deaths_at_all_rounds_of_a_training_over_rows_change_nothing(stage: Rows
 def test_deaths_at_any_instant_change_nothing(stage: Rows) -> None:
     for job in kill_at_random(stage, 2, seed=3):
         assert stage.outcome_of(job) == stage.expected
+
+
+@pytest.mark.slow
+def test_a_report_is_the_same_whoever_dies_and_counted_once(stage: Rows) -> None:
+    """Between processes: every party is killed at some round of an evaluation, and the coordinator at another."""
+    resampling, classes = Resampling(20), stage.user.client.model(stage.undisturbed).facts.classes
+
+    def report(order: EvaluateRowsOrder, keys: dict[str, bytes]) -> Summary:
+        return read_rows_report(stage.user.client.finish(order.job), keys, classes, resampling)
+
+    first, keys = stage.user.evaluate_rows_order(stage.undisturbed, LABEL, resampling)
+    stage.run(first)
+    expected = report(first, keys)
+    assert expected.n_rows == expected.seen == 180
+    assert expected.metrics["accuracy"] is not None
+    orders = [first.job]
+    for victim, places in (("bern", {1, 3, 4, 5}), (COORDINATOR, {7, 12})):
+        again, keys = stage.user.evaluate_rows_order(stage.undisturbed, LABEL, resampling)
+        assert kill_through(stage, again, victim, places)
+        assert report(again, keys) == expected
+        orders.append(again.job)
+    with closing(sqlite3.connect(stage.running.world.root / "bern" / "state" / BUDGET_FILE)) as db:
+        counted = db.execute("SELECT job, count(*) FROM evaluations GROUP BY job").fetchall()
+    assert sorted(counted) == sorted((job, 1) for job in orders)
 
 
 @pytest.mark.faults

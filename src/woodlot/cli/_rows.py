@@ -14,7 +14,7 @@ ALL_COLUMNS = "*"
 
 SplitOption = Annotated[
     float | None,
-    typer.Option("--split", metavar="SHARE", help="Hold out this share of the common rows, such as 0.25."),
+    typer.Option("--split", metavar="SHARE", help="Hold out this share of the rows, such as 0.25."),
 ]
 SplitSeedOption = Annotated[
     int | None, typer.Option("--split-seed", metavar="NUMBER", help="Which rows are held out; 0 by default.")

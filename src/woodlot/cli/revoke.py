@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ from woodlot.cli._client import (
     quiet_logs,
     reporting,
 )
+from woodlot.cli._rows import SplitOption, SplitSeedOption
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ def revoke(
         str | None,
         typer.Option(metavar="PARTY", help="The second server, for a forest of --protection hidden."),
     ] = None,
+    split: SplitOption = None,
+    split_seed: SplitSeedOption = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where the receipt goes.")] = None,
     lead: LeadOption = None,
     coordinator: CoordinatorOption = None,
@@ -79,7 +83,8 @@ def revoke(
 
     Name the job.toml of the training with --job, or its --y and --tables. The user who ordered the model can have any
     party leave; with a party's own --identity that party leaves, and no other. The model stays in use until the one
-    without the party is complete; that one has a new id. `woodlot audit verify FILE` checks the receipt.
+    without the party is complete; that one has a new id. `woodlot audit verify FILE` checks the receipt. For a forest
+    over rows that was trained with --split, give the same --split.
     """
     with reporting(as_json):
         if out is not None:
@@ -93,7 +98,20 @@ def revoke(
             raise ConfigError("name the job.toml of the training with --job, or add --y bank.default and --tables")
         _run(access, model, party, level, label, sample_weight or settings.get("sample_weight"), named, out,
              lead=lead_of(lead, job), server=server or settings.get("server"), allow_two=allow_two, detach=detach,
-             as_json=as_json)  # fmt: skip
+             as_json=as_json,
+             held_out=_held_out(split, split_seed, settings))  # fmt: skip
+
+
+def _held_out(split: float | None, seed: int | None, settings: Mapping[str, Any]) -> tuple[float, int] | None:
+    """What the training of a forest over rows has held out: a share and a seed."""
+    share = split if split is not None else settings.get("split")
+    if share is None:
+        if seed is not None:
+            raise ConfigError("--split-seed says which rows --split has held out: give --split, too")
+        return None
+    if not isinstance(share, int | float) or not 0 < share < 1:
+        raise ConfigError(f"--split {share}: give a share between 0 and 1, such as 0.25")
+    return float(share), int(seed if seed is not None else settings.get("split_seed", 0))
 
 
 def _run(
@@ -111,6 +129,7 @@ def _run(
     allow_two: bool,
     detach: bool,
     as_json: bool,
+    held_out: tuple[float, int] | None,
 ) -> None:
     from woodlot.connected import connect
     from woodlot.connected.connected_estimators import revocation_order
@@ -121,7 +140,7 @@ def _run(
     with federation:
         client = federation.client
         facts = client.find_model(model)
-        order = revocation_order(federation, facts, party, level, label, weight, allow_two=allow_two)
+        order = revocation_order(federation, facts, party, level, label, weight, allow_two=allow_two, held_out=held_out)
         ordered = client.submit(order)
         if detach:
             detached(ordered, access, as_json=as_json, out=out)

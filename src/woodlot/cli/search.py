@@ -64,8 +64,9 @@ def search(
 ) -> None:
     """Find the best parameters of a model by cross-validation.
 
-    Every combination is trained once for each fold and evaluated by the label holder on the rows that were left out;
-    the parties are aligned once. Parties count trainings and evaluations per day.
+    Every combination is trained once for each fold and evaluated by who has the labels on the rows that were left out;
+    the parties are aligned once, and not at all where they have different rows of the same columns. Parties count
+    trainings and evaluations per day.
 
     Example: woodlot search job.toml --grid max_depth=6,10,none --grid min_samples_leaf=1,20 --scoring roc_auc
     """
@@ -83,8 +84,8 @@ def search(
         raw["forest"] = {**(section if isinstance(section, dict) else {}), **parse_settings(setting or [])}
         access = Access.find(coordinator, identity, file, positional=True)
         config = parse_job(raw, file, access)
-        if config.job.layout == "rows" or config.job.split is not None:
-            raise ConfigError("a search is for layout 'columns', and on all rows: take layout and split out")
+        if config.job.split is not None:
+            raise ConfigError("a search is on all rows: take split out")
         estimator = estimator_of(config, file.origin)
         known = estimator.get_params()
         for name in values:
@@ -98,7 +99,7 @@ def search(
         with connecting(access):
             federation = connect(
                 access.address, access.identity, tables=of.tables, parties=of.parties, align=config.align.method,
-                lead=of.lead, server=of.server,
+                layout=of.layout, lead=of.lead, server=of.server,
             )  # fmt: skip
         with federation, _progress() as federation.watch:
             try:

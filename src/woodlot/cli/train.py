@@ -248,7 +248,7 @@ def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, C
 def _rows_of(federation: ConnectedFederation, job: JobSettings) -> ConnectedFederation:
     """The rows and columns that a job is for."""
     if job.layout == "rows":
-        return federation
+        return federation if job.split is None else federation.split(job.split, seed=job.split_seed)[0]
     labels = federation.find_labels(job.y, job.sample_weight)
     chosen = federation.choose_columns(job.choice.get("features"), job.choice.get("exclude"), labels)
     return chosen if job.split is None else chosen.split(job.split, seed=job.split_seed)[0]
@@ -306,14 +306,18 @@ def _column_order(config: JobConfig, origin: str) -> Callable[[Any], Order]:
 
 
 def estimator_of(config: JobConfig, origin: str) -> Any:
-    """The estimator of a job over columns, with its parameters checked."""
+    """The estimator of a job, with its parameters checked."""
     from woodlot.cli._forest import (
         LINEAR_KIND,
         REVOCABLE_KIND,
         make_estimator,
         make_linear_estimator,
         make_revocable_estimator,
+        make_row_estimator,
     )
+
+    if config.job.layout == "rows":
+        return make_row_estimator(config.job.task, config.forest, origin)
 
     makers: dict[Any, Callable[..., Any]] = {
         LINEAR_KIND: make_linear_estimator,

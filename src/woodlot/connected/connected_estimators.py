@@ -46,6 +46,7 @@ def revocation_order(
     weight: str | None = None,
     *,
     allow_two: bool = False,
+    held_out: tuple[float, int] | None = None,
 ) -> Order:
     """An order to take a party out of a model of any layout.
 
@@ -65,6 +66,8 @@ def revocation_order(
         Weights of the rows, as in the training.
     allow_two : bool
         Whether the secure sums of a forest over rows may be of two parties, where two stay.
+    held_out : (float, int), optional
+        Share and seed of the rows that the training of a forest over rows has held out.
     """
     if model.layout != "rows":
         return federation.revoke_order(model, leaver, level, federation.find_labels(label, weight))
@@ -74,4 +77,6 @@ def revocation_order(
     if allow_two and "allow_two" in estimator.get_params():
         estimator.set_params(allow_two=True)
     rows = ConnectedRowFederation(federation.client, federation.tables)
+    if held_out is not None:
+        rows = rows.split(held_out[0], seed=held_out[1])[0]
     return rows.revoke_rows_order(model, estimator.make_plan(), label, leaver, 3 if level is None else level)

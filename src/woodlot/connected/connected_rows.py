@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+import msgspec
+import numpy as np
+
 from woodlot.connected.connected_models import model_of, whole_grown_forest
-from woodlot.connected.federation import ConnectedFederation
-from woodlot.exceptions import DataError
+from woodlot.connected.federation import ConnectedFederation, InFolds
+from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.federation import AnyFederation, GrownForest, Labels
 from woodlot.federation.interface import OnProgress, Settings, needs_columns
+from woodlot.metrics.resampling import Resampling
+from woodlot.metrics.summaries import PooledSummary, Summary
 from woodlot.privacy.accounting import check_epsilon
 from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.target import Target
+from woodlot.protocols.linear.linear_model import FittedLinear
 from woodlot.protocols.rows.methods import HorizontalPlan
 from woodlot.runtime.audit import Account
 
@@ -22,16 +29,9 @@ if TYPE_CHECKING:
     from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
     from woodlot.jobs.orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
+    from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
     from woodlot.protocols.rows.row_messages import Task
     from woodlot.service.client import Client
-
-
-def _not_rated(self: object, *_: Any, **__: Any) -> NoReturn:
-    """Refuse: every client has labels, and so far none of them rates a model alone."""
-    raise DataError(
-        "split, evaluate, cross_validate and search of clients with the same columns are for clients in one process so "
-        "far; between organisations use model.score(federation)"
-    )
 
 
 class ConnectedRowFederation(ConnectedFederation):
@@ -51,10 +51,12 @@ class ConnectedRowFederation(ConnectedFederation):
     fit_forest = predict = explain = score = take_out = needs_columns
     fit_revocable = predict_revocable = predict_encrypted = request_rows = needs_columns
     fit_linear = predict_linear = score_linear = needs_columns
-    split = folds = rate_answers = in_folds = _not_rated
 
     def __init__(self, client: Client, tables: Mapping[str, str]) -> None:
         super().__init__(client, tables, "keyed-hash", "inner")
+
+    def _find_rows(self) -> None:
+        """Every party finds the rows of a part by itself, by a key of its own."""
 
     def align(self) -> NoReturn:
         """Refuse: there is nothing to align."""
@@ -88,11 +90,14 @@ class ConnectedRowFederation(ConnectedFederation):
         """An order to grow a whole forest; every party has a column of the label's name."""
         from woodlot.jobs.orders import TrainRowsOrder
 
-        return TrainRowsOrder(**self._parts(self.parties, label), plan=plan, settings=json.dumps(settings), name=name)
+        fields = self._parts(self.parties, label) | self._row_fields()
+        return TrainRowsOrder(**fields, plan=plan, settings=json.dumps(settings), name=name)
 
     def without(self, party: str) -> ConnectedRowFederation:
-        """The other parties, over the same line."""
-        return ConnectedRowFederation(self.client, {p: table for p, table in self._tables.items() if p != party})
+        """The other parties, over the same line, with the same part of their rows."""
+        rest = ConnectedRowFederation(self.client, {p: table for p, table in self._tables.items() if p != party})
+        rest._rules = self._rules
+        return rest
 
     def revoke_rows_order(
         self, model: ModelFacts, plan: HorizontalPlan, label: str, leaver: str, level: int
@@ -108,9 +113,23 @@ class ConnectedRowFederation(ConnectedFederation):
         if absent:
             raise DataError(f"name the tables of {absent} too: all parties that stay grow the forest anew")
         return RevokeRowsOrder(
-            **self._parts(staying, label), plan=plan, settings=model.settings, name=model.name,
+            **self._parts(staying, label), **self._row_fields(), plan=plan, settings=model.settings, name=model.name,
             model=model.model, leaver=leaver,
         )  # fmt: skip
+
+    def evaluate_rows_order(
+        self, model: str, label: str, bootstrap: Resampling, *, allow_two: bool = False
+    ) -> tuple[EvaluateRowsOrder, dict[str, bytes]]:
+        """An order to have every party rate a whole forest on its own rows; and the keys of what they tell."""
+        from woodlot.jobs.evaluate.report_seal import new_report_key
+        from woodlot.jobs.orders import BootstrapPlan
+        from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
+
+        keys = {party: new_report_key() for party in self.parties}
+        fields = self.order_fields({p: self.part(p, label=label, key=key) for p, key in keys.items()})
+        plan = BootstrapPlan(bootstrap.n_bootstrap, bootstrap.confidence, bootstrap.seed)
+        fields |= self._row_fields()
+        return EvaluateRowsOrder(**fields, model=model, bootstrap=plan, allow_two=allow_two), keys
 
     def predict_rows_order(
         self, model: str, label: str | None = None, score_epsilon: float | None = None
@@ -129,6 +148,27 @@ class ConnectedRowFederation(ConnectedFederation):
     def row_targets(self, label: str, task: Task) -> dict[str, Target]:
         """None: only the parties see them."""
         return {}
+
+    def row_targets_of(self, y: Any, task: Task) -> tuple[dict[str, Target], str | None, bool]:
+        """None, and the column of the labels where these are folds; labels that are given are refused."""
+        return {}, _named(self._label if y is None else None), False
+
+    def in_folds(self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None) -> FoldedRows:
+        """This federation as scikit-learn's X with one row for each fold."""
+        chosen = copy.copy(self.choose_columns(features, exclude, y))
+        chosen._label = y
+        return FoldedRows.of(chosen, n_folds, seed)
+
+    def rate_answers(
+        self, fitted: GrownForest | FittedLinear, y: Any, bootstrap: Resampling, **options: Any
+    ) -> PooledSummary:
+        """Have every party rate a whole forest on its own rows; ``allow_two``: also where there are two of them."""
+        if not isinstance(y, str) or not isinstance(fitted, GrownForest):
+            raise DataError("on a connected federation y names the labels, which only their party sees: y='column'")
+        order, keys = self.evaluate_rows_order(
+            model_of(fitted), y, bootstrap, allow_two=bool(options.get("allow_two", False))
+        )
+        return read_rows_report(self.run(order), keys, fitted.coordinator.classes, bootstrap)
 
     def grow(
         self,
@@ -184,6 +224,49 @@ class ConnectedRowFederation(ConnectedFederation):
         """
         order = self.predict_rows_order(model, label, score_epsilon)
         return self.run(order)
+
+
+class FoldedRows(InFolds, ConnectedRowFederation):
+    """Folds of the rows of parties with the same columns."""
+
+
+def read_rows_report(
+    facts: JobFacts, keys: Mapping[str, bytes], classes: Sequence[Any], bootstrap: Resampling
+) -> PooledSummary:
+    """The report of an evaluation over rows, from sums that only its user can read.
+
+    Parameters
+    ----------
+    facts : JobFacts
+        Of the job.
+    keys : mapping of str to bytes
+        Of each party, as `ConnectedRowFederation.evaluate_rows_order` has made them.
+    classes : sequence
+        Of the model; empty for regression.
+    bootstrap : Resampling
+        How intervals are found.
+    """
+    from woodlot.jobs.evaluate.report_seal import ReportSeal
+    from woodlot.jobs.evaluate.sum_pads import without_pads
+    from woodlot.metrics.pooled_classes import check_cuts, class_summary
+    from woodlot.metrics.pooled_targets import target_summary
+
+    try:
+        told = json.loads(facts.told)
+        sums = np.array(told["sums"], np.int64)
+        cuts = [np.array(own, np.int64) for own in told["cuts"]]
+        reports = {str(party): bytes.fromhex(report) for party, report in told["reports"].items()}
+        rounded = int(told["round_counts"])
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        raise RemoteProtocolError(f"job {facts.job} has no report of an evaluation over rows") from None
+    sums = without_pads(sums, keys, facts.job)
+    if classes:
+        check_cuts(cuts, len(classes))
+        summary = class_summary(sums, classes, cuts, len(keys), bootstrap, rounded)
+    else:
+        summary = target_summary(sums, len(keys), bootstrap, rounded)
+    own = {p: ReportSeal(keys[p], facts.job, p).open(reports[p], Summary) for p in keys if p in reports}
+    return msgspec.structs.replace(summary, by_client=own, withheld=tuple(p for p in keys if p not in own))
 
 
 def _named(label: str | None) -> str:

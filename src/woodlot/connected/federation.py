@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -536,14 +536,11 @@ class ConnectedFederation(ExplainedParts):
 
     # --- as every federation, for the estimators; see `AnyFederation` ---
 
-    def in_folds(
-        self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None
-    ) -> FoldedFederation:
+    def in_folds(self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None) -> InFolds:
         """This federation as scikit-learn's X with one row for each fold."""
         labels = self.find_labels(y, None)
         chosen = self.choose_columns(features, exclude, labels)
-        if self._alignment is None:
-            self.align()
+        self._find_rows()
         chosen._label, chosen._alignment = y, self._alignment
         return FoldedFederation.of(chosen, n_folds, seed)
 
@@ -752,7 +749,7 @@ class ConnectedFederation(ExplainedParts):
         return self._told_score(self.predict_linear_order(self._model_of(fitted), label, give_answers=False))
 
 
-class FoldedFederation(ConnectedFederation):
+class InFolds(ConnectedFederation):
     """A connected federation as scikit-learn's X: one row for each fold of its rows.
 
     ``_folds`` has the rows of all folds but one, and of that one; empty where these are some of the folds only.
@@ -762,14 +759,14 @@ class FoldedFederation(ConnectedFederation):
     _n_folds = 0
 
     @classmethod
-    def of(cls, federation: ConnectedFederation, n_folds: int, seed: int) -> FoldedFederation:
+    def of(cls, federation: ConnectedFederation, n_folds: int, seed: int) -> Self:
         """The same parties and rows, in folds."""
         folded = cls._some(federation, n_folds)
         folded._folds = federation.folds(n_folds, seed)
         return folded
 
     @classmethod
-    def _some(cls, federation: ConnectedFederation, n_folds: int) -> FoldedFederation:
+    def _some(cls, federation: ConnectedFederation, n_folds: int) -> Self:
         """Rows that are so many folds."""
         some = cls.__new__(cls)
         some.__dict__.update(federation.__dict__)
@@ -784,13 +781,17 @@ class FoldedFederation(ConnectedFederation):
         """The number of folds."""
         return len(self), 1
 
-    def __getitem__(self, key: Any) -> FoldedFederation:
+    def __getitem__(self, key: Any) -> Self:
         """The rows of one fold, or of all folds but one."""
         folds = np.arange(len(self._folds))[key[0] if isinstance(key, tuple) else key].tolist()
         if len(folds) == 1:
             return self._some(self._folds[folds[0]][1], 1)
         (left_out,) = set(range(len(self._folds))) - set(folds)
         return self._some(self._folds[left_out][0], len(folds))
+
+
+class FoldedFederation(InFolds):
+    """Folds of the rows that parties have in common."""
 
 
 def _relay_secret(leader: str) -> dict[str, Any]:

@@ -108,9 +108,13 @@ class RowParts(AnyFederation):
         found = [rule for rule in self._rules if rule.seed == seed]
         if len(found) > 1:
             raise DataError(f"these rows were divided with the seed {seed} more than once; take another seed")
+        self._find_rows()
+        return found[0] if found else whole_circle(seed)
+
+    def _find_rows(self) -> None:
+        """Have the rows found that parts are of."""
         if self._alignment is None:
             self.align()
-        return found[0] if found else whole_circle(seed)
 
     def align(self) -> Any:
         """Find the common rows now."""

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.evaluation.class_metrics import ClassRows
+from woodlot.evaluation.class_metrics import HIGHER_IS_BETTER, ClassRows
+from woodlot.evaluation.client_scores import ClientScores, client_scores, rows_by_client
 from woodlot.evaluation.reports import ClassificationReport, RegressionReport, Resampling
-from woodlot.evaluation.target_metrics import TargetRows
+from woodlot.evaluation.target_metrics import TARGET_METRICS, TargetRows
 from woodlot.evaluation.told_reports import told_report
 from woodlot.exceptions import DataError
 from woodlot.federation.interface import AnyFederation, as_federation
@@ -82,9 +83,22 @@ class Evaluated:
                 f"Found input variables with inconsistent numbers of samples: {[len(answers), len(labels)]}"
             )
         rows = rows_of(self, labels, answers)
+        clients = None if federation is None else self._by_client(federation, labels, answers)
         if isinstance(rows, ClassRows):
-            return ClassificationReport(rows, bootstrap, seen, place)
-        return RegressionReport(rows, bootstrap, seen, place)
+            return ClassificationReport(rows, bootstrap, seen, place, clients)
+        return RegressionReport(rows, bootstrap, seen, place, clients)
+
+    def _by_client(
+        self, federation: AnyFederation, labels: NDArray[Any], answers: NDArray[np.float64]
+    ) -> ClientScores | None:
+        """The metrics of each client, where clients have different rows."""
+        owner = federation.row_owners()
+        if owner is None:
+            return None
+        y = np.asarray(labels)
+        own = rows_by_client(owner, federation.parties)
+        better = HIGHER_IS_BETTER if is_classifier(self) else TARGET_METRICS
+        return client_scores({c: rows_of(self, y[rows], answers[rows]) for c, rows in own.items()}, better)
 
     def _rated_elsewhere(
         self, federation: AnyFederation, y: Any, bootstrap: Resampling, sealed: bool
@@ -92,11 +106,13 @@ class Evaluated:
         """What the label holder tells of answers that only it sees."""
         forest = getattr(self, "forest_", None)
         fitted = self.linear_ if forest is None else forest  # type: ignore[attr-defined]
-        options = (
-            {}
-            if forest is None
-            else {"vote": getattr(self, "_vote", "soft"), "how": "sealed" if sealed else "one-round"}
-        )
+        options: dict[str, Any] = {}
+        if federation.layout == "rows":
+            if sealed:
+                raise DataError("sealed=True is for forests over columns; over rows each client answers its own rows")
+            options = {"allow_two": bool(getattr(self, "allow_two", False))}
+        elif forest is not None:
+            options = {"vote": getattr(self, "_vote", "soft"), "how": "sealed" if sealed else "one-round"}
         summary = federation.rate_answers(fitted, self._origin.label_column(y), bootstrap, **options)
         told = summary.seen
         seen = self._seen.count(federation) if told is None else self._seen.in_words(told, summary.n_rows)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from woodlot.data.markup import html_table
 from woodlot.evaluation.class_metrics import HIGHER_IS_BETTER, ClassRows
+from woodlot.evaluation.client_scores import ClientScores
 from woodlot.evaluation.target_metrics import TARGET_METRICS, TargetRows
 from woodlot.exceptions import DataError
 from woodlot.metrics.resampling import Interval, Resampling, interval, resampled
@@ -40,12 +41,15 @@ class EvaluationReport:
         How many rows.
     training_rows : str
         How many of them were in the training; empty if none that is known.
+    by_client : ClientScores or None
+        Where clients have different rows: rows and metrics of each client, and which one is the worst.
     """
 
     rows: Any
     bootstrap: Resampling
     training_rows: str = ""
     place: Any = None
+    by_client: ClientScores | None = None
     metrics: dict[str, float] = field(init=False)
     intervals: dict[str, Interval] = field(init=False)
     undefined: dict[str, str] = field(init=False)
@@ -94,11 +98,13 @@ class EvaluationReport:
     def __repr__(self) -> str:
         lines = [self._heading, *self._lines()]
         width = max(len(name) for name, *_ in lines)
-        return "\n".join([self._title, *(f"  {n:<{width}}  {v:>7}  {i}".rstrip() for n, v, i in lines)])
+        text = [self._title, *(f"  {n:<{width}}  {v:>7}  {i}".rstrip() for n, v, i in lines)]
+        return "\n".join(text if self.by_client is None else [*text, "By client", repr(self.by_client)])
 
     def _repr_html_(self) -> str:
         title = html_table((), [(self._title,)]).replace("<td>", "<td><b>").replace("</td>", "</b></td>")
-        return title + html_table(self._heading, self._lines())
+        clients = "" if self.by_client is None else self.by_client._repr_html_()
+        return title + html_table(self._heading, self._lines()) + clients
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the rows, in plain values that JSON can hold; NaN is None."""
@@ -109,6 +115,7 @@ class EvaluationReport:
             "intervals": {name: list(ends) for name, ends in self.intervals.items()},
             "confidence": self.bootstrap.confidence,
             "undefined": dict(self.undefined),
+            **({} if self.by_client is None else {"by_client": self.by_client.to_dict()}),
         }
 
     def compare(self, other: EvaluationReport) -> ModelComparison:

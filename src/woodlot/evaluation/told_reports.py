@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.evaluation.client_scores import ClientScores
 from woodlot.evaluation.reports import ClassificationReport, EvaluationReport, RegressionReport
 from woodlot.exceptions import DataError
+from woodlot.metrics.class_numbers import HIGHER_IS_BETTER
 from woodlot.metrics.resampling import Resampling
-from woodlot.metrics.summaries import Summary
+from woodlot.metrics.summaries import PooledSummary, Summary
+from woodlot.metrics.target_numbers import TARGET_METRICS
 
 Curves = dict[str, dict[str, dict[str, NDArray[np.float64]]]]
 
@@ -21,7 +25,23 @@ def told_report(
 ) -> ToldClassificationReport | ToldRegressionReport:
     """A report of what a label holder has told."""
     kind = ToldClassificationReport if summary.classes else ToldRegressionReport
-    return kind(summary, bootstrap, training_rows)
+    clients = None
+    if isinstance(summary, PooledSummary):
+        better = HIGHER_IS_BETTER if summary.classes else TARGET_METRICS
+        own = summary.by_client
+        clients = ClientScores(
+            {client: one.n_rows for client, one in own.items()},
+            {client: _metrics_of(one, better) for client, one in own.items()},
+            {client: dict(one.undefined) for client, one in own.items()},
+            better,
+            summary.withheld,
+        )
+    return kind(summary, bootstrap, training_rows, None, clients)
+
+
+def _metrics_of(told: Summary, names: Iterable[str]) -> dict[str, float]:
+    found = {name: np.nan if value is None else value for name, value in told.metrics.items()}
+    return {name: found.get(name, np.nan) for name in names}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,8 +56,7 @@ class ToldReport(EvaluationReport):
 
     def __post_init__(self) -> None:
         told = self.told
-        numbers = {name: np.nan if value is None else value for name, value in told.metrics.items()}
-        object.__setattr__(self, "metrics", {name: numbers.get(name, np.nan) for name in self._better})
+        object.__setattr__(self, "metrics", _metrics_of(told, self._better))
         object.__setattr__(self, "undefined", dict(told.undefined))
         object.__setattr__(self, "intervals", dict(told.intervals))
 
@@ -61,6 +80,29 @@ class ToldReport(EvaluationReport):
     def _title(self) -> str:
         rounded = "" if self.round_counts == 1 else f" (counts are rounded to multiples of {self.round_counts})"
         return super()._title + rounded
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """How far ranked metrics can be from those of the rows, where they are from bins; empty: not at all."""
+        return dict(self.told.errors) if isinstance(self.told, PooledSummary) else {}
+
+    def _lines(self) -> list[tuple[str, str, str]]:
+        lines = super()._lines()
+        if not self.errors or not isinstance(self.told, PooledSummary):
+            return lines
+        return [
+            (name, value, f"{ends}  from {self.told.bins:,} bins, error at most {self.errors[name]:.2g}".strip())
+            if name in self.errors
+            else (name, value, ends)
+            for name, value, ends in lines
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that was told, in plain values that JSON can hold; NaN is None."""
+        found = super().to_dict()
+        if isinstance(self.told, PooledSummary):
+            found |= {"bins": self.told.bins, "errors": self.errors, "withheld": list(self.told.withheld)}
+        return found
 
     def compare(self, other: EvaluationReport) -> NoReturn:
         """Refuse: to draw the same rows for both models needs the rows."""

@@ -20,6 +20,7 @@ from woodlot.evaluation.target_metrics import TARGET_METRICS
 from woodlot.exceptions import DataError
 from woodlot.federation.interface import AnyFederation, as_federation
 from woodlot.federation.label_columns import LabelColumn
+from woodlot.metrics.class_numbers import RANKED
 
 Splits = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
@@ -128,7 +129,7 @@ def cross_validate(
                 error_score="raise",
             )
         return _called(found, scoring, names)
-    rows, labels, splits = _prepared(model, federation, y, cv, seed)
+    rows, labels, splits = _prepared(model, federation, y, cv, seed, names or ())
     found = model_selection.cross_validate(
         model,
         rows,
@@ -230,7 +231,7 @@ def search(
         }
         with several_jobs(n_jobs):
             return _searched(model, grid, n_iter, seed, options).fit(folds)
-    rows, labels, splits = _prepared(model, federation, y, cv, seed)
+    rows, labels, splits = _prepared(model, federation, y, cv, seed, () if scoring is None else (scoring,))
     scorer = None if scoring is None else _OneScore(model, scoring)
     options = {"cv": splits, "scoring": scorer, "n_jobs": n_jobs, "refit": refit, "error_score": "raise"}
     return _searched(model, grid, n_iter, seed, options).fit(rows, labels, **_chosen(features, exclude))
@@ -286,7 +287,9 @@ def _names(scoring: Any) -> list[str] | None:
     return names
 
 
-def _prepared(model: Any, X: Any, y: Any, cv: Any, seed: int) -> tuple[AnyFederation, Any, Splits]:
+def _prepared(
+    model: Any, X: Any, y: Any, cv: Any, seed: int, names: Sequence[str]
+) -> tuple[AnyFederation, Any, Splits]:
     """The rows, labels that know their column, and the folds: everything is checked before the first fit."""
     federation = as_federation(X)
     if federation is None:
@@ -303,11 +306,12 @@ def _prepared(model: Any, X: Any, y: Any, cv: Any, seed: int) -> tuple[AnyFedera
         splits = [(np.flatnonzero(folds != k), np.flatnonzero(folds == k)) for k in range(int(cv))]
     else:
         splits = list(model_selection.check_cv(cv, labels, classifier=is_classifier(model)).split(federation, labels))
-    _refuse_bad_folds(splits, np.asarray(labels), is_classifier(model))
+    _refuse_bad_folds(splits, np.asarray(labels), is_classifier(model), names)
     return federation, labels, splits
 
 
-def _refuse_bad_folds(splits: Splits, y: NDArray[Any], classes: bool) -> None:
+def _refuse_bad_folds(splits: Splits, y: NDArray[Any], classes: bool, names: Sequence[str]) -> None:
+    """Refuse folds without rows, that a class is missing from, or that a metric is not defined for."""
     everything = set(y.tolist()) if classes else set()
     for number, (train, test) in enumerate(splits):
         if min(len(train), len(test)) == 0:
@@ -317,4 +321,10 @@ def _refuse_bad_folds(splits: Splits, y: NDArray[Any], classes: bool) -> None:
             raise DataError(
                 f"the rows that fold {number + 1} of {len(splits)} is fitted on have none of class {quoted(absent)}; "
                 "take fewer folds, another seed, or cv=StratifiedKFold(...)"
+            )
+        lacking, ranked = everything - set(y[test].tolist()), [name for name in names if name in RANKED]
+        if lacking and ranked:
+            raise DataError(
+                f"{ranked[0]} of a fold is not defined: no row of fold {number + 1} of {len(splits)} is of class "
+                f"{quoted(sorted(map(str, lacking)))}; take fewer folds, another seed, or cv=StratifiedKFold(...)"
             )

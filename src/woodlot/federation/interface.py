@@ -97,6 +97,10 @@ class AnyFederation(ABC):
         """Which rows of which federation these are; None where rows are not selected in this process."""
         return None
 
+    def row_owners(self) -> NDArray[np.int64] | None:
+        """The place among ``parties`` of the client that has each row; None where all parties have every row."""
+        return None
+
     @property
     @abstractmethod
     def source(self) -> object:

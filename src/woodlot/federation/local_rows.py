@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.row_content import RowContents
 from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError
@@ -21,7 +22,7 @@ from woodlot.federation.interface import AnyFederation, OnProgress, Settings, ne
 from woodlot.federation.label_columns import LabelColumn, column_of, found_column, one_per_row
 from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.federation.members import Member
-from woodlot.federation.row_access import Rows, numbered
+from woodlot.federation.row_access import Rows
 from woodlot.privacy.client_budget import ClientBudget, LocalBudget
 from woodlot.protocols.core.agreement import Entropy
 from woodlot.protocols.core.message import Progress
@@ -71,6 +72,10 @@ class RowFederation(Federation):
         super().__init__(members, None, key_by_party=False)
         self.n_rows = sum(member.table.n_rows for member in self._members.values())
         self._row_ids = {} if row_ids is None else row_ids
+        self._split_ids: Mapping[str, Callable[[], Sequence[bytes]]] = self._row_ids or {
+            name: RowContents(member.table) for name, member in self._members.items()
+        }
+        """What puts each client's rows on their sides in a split: their ids, or all that they hold."""
         # drawn once: what is derived from them must be the same at every training
         self._lasting = {name: lasting or fresh_entropy() for name in members}
         self._client_budgets: dict[str, ClientBudget] = {name: LocalBudget(name) for name in members}
@@ -104,13 +109,17 @@ class RowFederation(Federation):
     def without(self, party: str) -> RowFederation:
         """The other clients, with their secrets and budgets."""
         members = {name: member for name, member in self._members.items() if name != party}
-        return self._same_clients(members, {name: ids for name, ids in self._row_ids.items() if name != party})
+        return self._same_clients(members, self._row_ids, self._split_ids)
 
     def _same_clients(
-        self, members: Mapping[str, Member], row_ids: Mapping[str, Callable[[], Sequence[bytes]]]
+        self,
+        members: Mapping[str, Member],
+        row_ids: Mapping[str, Callable[[], Sequence[bytes]]],
+        split_ids: Mapping[str, Callable[[], Sequence[bytes]]],
     ) -> RowFederation:
         """Some of the clients, or some of their rows, with their secrets and budgets."""
-        rest = RowFederation(members, row_ids)
+        rest = RowFederation(members, {name: read for name, read in row_ids.items() if name in members})
+        rest._split_ids = {name: split_ids[name] for name in members}
         rest._lasting = {name: self._lasting[name] for name in members}
         rest._client_budgets = {name: self._client_budgets[name] for name in members}
         rest.observer = self.observer
@@ -122,13 +131,14 @@ class RowFederation(Federation):
         place = rows if self._order is None else self._order[rows]
         first = np.cumsum([0, *(member.table.n_rows for member in self._members.values())])
         owner = np.searchsorted(first, place, side="right") - 1
-        members, row_ids = {}, {}
+        members, row_ids, split_ids = {}, {}, {}
         for k, (name, member) in enumerate(self._members.items()):
             own = place[owner == k] - first[k]
             members[name] = member.take(own)
+            split_ids[name] = partial(_selected, self._split_ids[name], own)
             if name in self._row_ids:
                 row_ids[name] = partial(_selected, self._row_ids[name], own)
-        subset = self._same_clients(members, row_ids)
+        subset = self._same_clients(members, row_ids, split_ids)
         grouped = np.argsort(owner, kind="stable")
         if not np.array_equal(grouped, np.arange(len(rows))):
             subset._order = np.argsort(grouped, kind="stable")
@@ -143,10 +153,13 @@ class RowFederation(Federation):
         return len(next(iter(self._members.values())).table.names)
 
     def _hashed_ids(self) -> list[bytes]:
-        if not self._row_ids:
-            return numbered(self.lineage.positions)
-        ids = [own for read in self._row_ids.values() for own in read()]
+        ids = [own for read in self._split_ids.values() for own in read()]
         return ids if self._order is None else [ids[k] for k in self._order]
+
+    def row_owners(self) -> NDArray[np.int64]:
+        """The place among ``parties`` of the client that has each row."""
+        counts = [member.table.n_rows for member in self._members.values()]
+        return self._arranged(np.repeat(np.arange(len(counts)), counts))
 
     def _arranged(self, values: NDArray[Any]) -> NDArray[Any]:
         """One value per row, from those of client after client."""
@@ -186,7 +199,7 @@ class RowFederation(Federation):
             name: replace(m, table=m.table.select([c for c in m.table.names if c in chosen or c not in first.names]))
             for name, m in self._members.items()
         }
-        same = self._same_clients(members, self._row_ids)
+        same = self._same_clients(members, self._row_ids, self._split_ids)
         same._order, same._lineage = self._order, self.lineage
         return same
 

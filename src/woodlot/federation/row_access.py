@@ -130,7 +130,8 @@ class RowAccess(AnyFederation):
         """Divide the rows into those to learn from and those to test on, by a hash of their ids.
 
         A row is on the side that its id and the seed say, whoever else is there: when rows are added, the others stay
-        where they are. A split of a part divides that part. Rows of a federation without ids are known by their place.
+        where they are. A split of a part divides that part. Without ids, rows of clients with the same columns are
+        known by all that they hold, and rows of parties with different columns by their place.
 
         Parameters
         ----------

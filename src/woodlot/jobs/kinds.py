@@ -8,7 +8,9 @@ from woodlot.jobs.columns import revoke_jobs as leaving
 from woodlot.jobs.columns.columns_work import ColumnsWork
 from woodlot.jobs.columns.revoke_work import RevokeWork
 from woodlot.jobs.evaluate import evaluate_jobs as evaluation
+from woodlot.jobs.evaluate import pooled_jobs as pooled
 from woodlot.jobs.evaluate.evaluate_work import EvaluateLinearWork, EvaluateWork
+from woodlot.jobs.evaluate.pooled_work import EvaluateRowsWork
 from woodlot.jobs.explain import explain_jobs as explaining
 from woodlot.jobs.explain.explain_orders import ExplainOrder
 from woodlot.jobs.explain.explain_work import ExplainWork
@@ -41,6 +43,7 @@ from woodlot.jobs.revocable import revocable_jobs as revocable
 from woodlot.jobs.revocable.provider_work import ProviderWork
 from woodlot.jobs.revocable.revocable_work import RevocableWork
 from woodlot.jobs.rows import rows_jobs as rows
+from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
 from woodlot.jobs.rows.rows_work import PredictRowsWork, TrainRowsWork
 from woodlot.jobs.scores import score_jobs as scores
 from woodlot.jobs.scores.score_work import ScoreWork
@@ -244,6 +247,16 @@ KINDS = (
         check=rows.check_prediction,
         private=True,
         outcome="own answers",
+        keeps_order="done",
+    ),
+    Kind(
+        order=EvaluateRowsOrder,
+        right="predict",
+        protocol=pooled.evaluate_rows_job,
+        work=EvaluateRowsWork,
+        keep=pooled.keep_rows_evaluation,
+        check=pooled.check_rows_evaluation,
+        listed_as="evaluate",
         keeps_order="done",
     ),
 )

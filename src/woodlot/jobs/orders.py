@@ -202,6 +202,15 @@ class RowSubset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("seeds and points of a part of the rows have 64 bits")
 
 
+RowSubsets: TypeAlias = Annotated[tuple[RowSubset, ...], msgspec.Meta(max_length=MAX_SUBSETS)] | msgspec.UnsetType
+"""Rows that are in all of these parts; unset: all rows."""
+
+
+def subsets_of(subset: tuple[RowSubset, ...] | msgspec.UnsetType) -> tuple[RowSubset, ...]:
+    """Which rows are used; empty: all."""
+    return () if isinstance(subset, msgspec.UnsetType) else subset
+
+
 class AlignedOrder(LedOrder, frozen=True, kw_only=True):
     """What orders to parties with different columns say besides.
 
@@ -219,7 +228,7 @@ class AlignedOrder(LedOrder, frozen=True, kw_only=True):
     method: Literal["keyed-hash", "psi"] = "keyed-hash"
     join: Literal["inner", "outer"] = "inner"
     alignment: JobId | None = None
-    subset: Annotated[tuple[RowSubset, ...], msgspec.Meta(max_length=MAX_SUBSETS)] | msgspec.UnsetType = msgspec.UNSET
+    subset: RowSubsets = msgspec.UNSET
 
     every_row: ClassVar[bool] = False
     """Whether every party must have every row."""
@@ -229,7 +238,7 @@ class AlignedOrder(LedOrder, frozen=True, kw_only=True):
     @property
     def subsets(self) -> tuple[RowSubset, ...]:
         """Which of the common rows are used; empty: all."""
-        return () if isinstance(self.subset, msgspec.UnsetType) else self.subset
+        return subsets_of(self.subset)
 
     def check(self) -> None:
         """Refuse what cannot be; see `Order`."""
@@ -612,12 +621,20 @@ class TrainRowsOrder(Order, frozen=True, kw_only=True, tag="train-rows"):
         What to grow, and by which method. A party does this and nothing else.
     settings, name
         As for `TrainOrder`.
+    subset : tuple of RowSubset, unset by default
+        Which rows are used: those in all of these. Every party finds its own, by a key of its own.
 
     """
 
     plan: HorizontalPlan
     settings: str
     name: str = ""
+    subset: RowSubsets = msgspec.UNSET
+
+    @property
+    def subsets(self) -> tuple[RowSubset, ...]:
+        """Which rows are used; empty: all."""
+        return subsets_of(self.subset)
 
 
 class RevokeRowsOrder(TrainRowsOrder, frozen=True, kw_only=True, tag="revoke-rows"):

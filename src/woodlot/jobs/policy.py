@@ -201,6 +201,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         learns which way every row that is explained goes at all of this party's nodes.
     explanations_per_day : int or "unlimited"
         Rows that are explained in one day (UTC), for all users together. They count as predictions, too.
+    own_evaluations : bool
+        Whether an evaluation over rows tells the user figures of this party alone, beside those of all parties
+        together.
     catalog : tuple of {"names", "types", "missing", "rows"}
         What users who may train or predict are told of the columns that this party offers to learn from: how they are
         called, whether they are numbers or categories, and which share of the rows has no value; and how many rows its
@@ -237,6 +240,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     round_counts: _AtLeastOne = 1
     explains: Explains = "none"
     explanations_per_day: Limit = UNLIMITED
+    own_evaluations: bool = False
     catalog: tuple[CatalogFact, ...] = ()
     receive: tuple[str, ...] = ()
 

@@ -115,7 +115,7 @@ class ClassNumbers:
         self.rankings = [Ranking(self.codes == k, self.outputs[:, k]) for k in self.ranked]
         # as scikit-learn: a probability of 0 costs a large number, and not an infinite one
         eps = np.finfo(np.float64).eps
-        self._surprise = -np.log(np.clip(self.outputs, eps, 1 - eps)[np.arange(len(self.codes)), self.codes])
+        self.surprise = -np.log(np.clip(self.outputs, eps, 1 - eps)[np.arange(len(self.codes)), self.codes])
         squares = ((self.outputs - np.eye(len(classes))[self.codes]) ** 2).sum(axis=1)
         self.squared = squares / 2 if len(classes) == 2 else squares
 
@@ -155,7 +155,7 @@ class ClassNumbers:
         found = {
             "accuracy": right.sum() / total,
             "balanced_accuracy": np.mean(right[there] / rows[there]),
-            "log_loss": np.sum(weights * self._surprise) / total,
+            "log_loss": np.sum(weights * self.surprise) / total,
             "brier": np.sum(weights * self.squared) / total,
             "f1": f1[1] if n == 2 else f1.mean(),
         } | {name: np.mean([one[name] for one in ranked]) for name in RANKED}

@@ -58,6 +58,27 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     round_counts: int = 1
 
 
+class PooledSummary(Summary, frozen=True, kw_only=True):
+    """How good answers are, from counts and sums of all clients.
+
+    Attributes
+    ----------
+    bins : int
+        Bins of probabilities that ranked metrics are from; 0 where there are none.
+    errors : dict of str to float
+        How far a ranked metric can be from that of the rows, if counts are exact.
+    by_client : dict of str to Summary
+        What clients tell of their own rows.
+    withheld : tuple of str
+        Clients that tell nothing of their own.
+    """
+
+    bins: int = 0
+    errors: dict[str, float] = {}
+    by_client: dict[str, Summary] = {}
+    withheld: tuple[str, ...] = ()
+
+
 def summarise(
     rows: ClassNumbers | TargetNumbers, resampling: Resampling, seen: int | None, round_counts: int = 1
 ) -> Summary:
@@ -83,7 +104,7 @@ def summarise(
     exact = Summary(
         n_rows=len(rows),
         seen=seen,
-        metrics={name: None if name in undefined else _number(value) for name, value in numbers.items()},
+        metrics={name: None if name in undefined else number_of(value) for name, value in numbers.items()},
         intervals={name: pair for name, pair in ends.items() if pair is not None},
         undefined=undefined,
         confidence=resampling.confidence,
@@ -101,12 +122,13 @@ def summarise(
     return exact if round_counts == 1 else _rounded(exact, round_counts)
 
 
-def _number(value: float) -> Number:
+def number_of(value: float) -> Number:
+    """A number as reports have it; None where it is none."""
     return None if math.isnan(value) else float(value)
 
 
 def _numbers(values: Mapping[str, float]) -> dict[str, Number]:
-    return {name: _number(value) for name, value in values.items()}
+    return {name: number_of(value) for name, value in values.items()}
 
 
 def _rounded(exact: Summary, to: int) -> Summary:

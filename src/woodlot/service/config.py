@@ -363,8 +363,8 @@ class JobSettings(Section, frozen=True, kw_only=True):
         return chosen
 
     def __post_init__(self) -> None:
-        if self.layout == "rows" and (self.split is not None or self.choice):
-            raise ValueError("split, features and exclude are for layout 'columns'")
+        if self.layout == "rows" and self.choice:
+            raise ValueError("features and exclude are for layout 'columns'")
         if self.layout == "rows" and self.lead == "holder":
             raise ValueError("lead = 'holder' is for layout 'columns'; over rows every party has labels")
         party = None if self.layout == "rows" else _party_of("y", self.y)

@@ -284,6 +284,11 @@ def check_rows_revocation(store: JobStore, order: RevokeRowsOrder) -> None:
     free = {name: getattr(training.plan, name) for name in summing if hasattr(order.plan, name)}
     if type(order.plan) is not type(training.plan) or msgspec.structs.replace(order.plan, **free) != training.plan:
         raise DataError("the order has other parameters than the training; a revocation grows the same without a party")
+    if order.subsets != training.subsets:
+        raise DataError(
+            "the model was trained on a part of the rows, and the order is for another one: revoke from the model that "
+            "was fitted on this part (on the command line, with the --split of the training)"
+        )
 
 
 def revoke_rows_job(

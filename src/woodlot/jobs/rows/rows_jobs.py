@@ -40,7 +40,7 @@ def train_rows_job(
     order: TrainRowsOrder, opening: msg.OpenJob, host: CoordinatorHost
 ) -> Generator[Round, dict[str, Message], WholeParts]:
     """Grow a whole forest by the method that is ordered."""
-    yield from _open(order, opening)
+    yield from open_parties(order, opening)
     parts: WholeParts = yield from protocol_of(order.plan, order.parties)
     return parts
 
@@ -50,7 +50,7 @@ def predict_rows_job(
 ) -> Generator[Round, dict[str, Message], PredictedRows]:
     """Bring the forest to every party, which predicts its own rows."""
     files, _ = host.store.model_files(order.model)
-    yield from _open(order, opening)
+    yield from open_parties(order, opening)
     bring = PredictRows(model=order.model, files={name: np.frombuffer(data, np.uint8) for name, data in files.items()})
     replies = yield Round("predict", dict.fromkeys(order.parties, bring))
     told = {p: reply_of(replies[p], RowsPredicted, p) for p in order.parties}
@@ -63,7 +63,8 @@ def predict_rows_job(
     return PredictedRows(rows, scores)
 
 
-def _open(order: Order, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], None]:
+def open_parties(order: Order, opening: msg.OpenJob) -> Generator[Round, dict[str, Message], None]:
+    """Have every party take the order, or refuse it, before any of them does anything."""
     replies = yield Round("open", dict.fromkeys(order.parties, opening))
     for party in order.parties:
         reply_of(replies[party], msg.JobOpened, party)
@@ -122,10 +123,15 @@ def keep_prediction(kept: Kept, outcome: PredictedRows) -> dict[str, Any]:
 
 def check_prediction(store: JobStore, order: PredictRowsOrder) -> None:
     """Refuse to bring parties a model that is not whole."""
-    facts = store.model_facts(order.model)
+    check_whole(store, order.model, "predict")
+
+
+def check_whole(store: JobStore, model: str, instead: str) -> None:
+    """Refuse a model that is not whole, or that was replaced."""
+    facts = store.model_facts(model)
     if facts.replaced_by:
-        raise DataError(f"model {order.model} was replaced by {facts.replaced_by} when a party left it; use that one")
+        raise DataError(f"model {model} was replaced by {facts.replaced_by} when a party left it; use that one")
     if facts.layout != "rows":
         raise DataError(
-            "this model was grown over columns of different parties, who must answer together: order predict"
+            f"this model was grown over columns of different parties, who must answer together: order {instead}"
         )

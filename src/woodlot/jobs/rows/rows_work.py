@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.ids import canonical_ids
 from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
@@ -20,6 +21,7 @@ from woodlot.jobs import row_job_messages as msg
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.ordered import Once
 from woodlot.jobs.orders import PredictRowsOrder, TrainRowsOrder
+from woodlot.jobs.rows.own_rows import keep_seen, own_ids, own_rows
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.blocks import Blocks
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
@@ -54,26 +56,30 @@ class TrainRowsWork:
         _check_plan(taken)
         home, order, part, loaded = taken.home, taken.order, taken.part, taken.loaded
         store, name = home.store, home.identity.name
+        rows = own_rows(taken)
+        home.policy.check_rows(loaded.n_rows if rows is None else len(rows), "rows")
 
         def row_ids() -> list[bytes]:
-            with private_errors(f"job {taken.job}", "its ids cannot be used"):
-                return canonical_ids(loaded.ids).values
+            ids = own_ids(taken)
+            return ids if rows is None else [ids[row] for row in rows.tolist()]
 
         with private_errors(f"job {taken.job}", "its labels or its table cannot be used"):
             if part.label is None:
                 raise DataError("the order names no column of labels")
-            columns = taken.features
+            columns, labels = taken.features, loaded.values(part.label)
             own = Holdings(
                 name=name,
-                table=_table(taken, columns),
-                target=target_of(natural_type(loaded.values(part.label)), order.plan.task, order.plan.public_classes),
+                table=_table(taken, columns, rows),
+                target=target_of(
+                    natural_type(labels if rows is None else labels[rows]), order.plan.task, order.plan.public_classes
+                ),
                 entropy=lambda purpose: store.secret_for(taken.job, purpose),
                 lasting=lambda purpose: store.secret_for("rows", purpose),
                 bootstrap_secret=store.secret_for("rows", "bootstrap"),
                 client_budget=home.pending_charges(taken.job).client_budget(name, loaded.name, home.privacy.budgets),
                 dataset=f"{loaded.name}.{part.label}",  # another label is another release, of the same budget
                 row_ids=row_ids,
-                data_digest=bytes.fromhex(loaded.digest),
+                data_digest=_digest(taken),
                 job=taken.job,
                 signer=home.signer(taken.job),
                 shared_secret=home.shared_secret,
@@ -83,6 +89,7 @@ class TrainRowsWork:
             )
             self._client = client_of(order.plan, own)
             taken.pay_training()  # last of what can refuse here
+        self._taken, self._rows, self._noted = taken, rows, False
         self._parties = order.parties
         self.uncovered = tuple(unit for unit in UNITS if unit not in order.plan.protects)
 
@@ -90,15 +97,26 @@ class TrainRowsWork:
         """Answer one message."""
         if isinstance(message, OpenSums) and set(message.clients) != set(self._parties):
             raise RemoteProtocolError("sums are over all parties of the order, and over nobody else")
-        return self._client.handle(message)
+        reply = self._client.handle(message)
+        if not self._noted:
+            keep_seen(self._taken, self._rows)
+            self._noted = True
+        return reply
 
 
-def _table(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str]) -> Table:
+def _digest(taken: TakenOrder[TrainRowsOrder]) -> bytes:
+    """Of the rows that numbers come from."""
+    digest, subsets = bytes.fromhex(taken.loaded.digest), taken.order.subsets
+    return digest if not subsets else hashlib.sha256(digest + msgspec.msgpack.encode(subsets)).digest()
+
+
+def _table(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], rows: NDArray[np.int64] | None) -> Table:
     """The columns to learn from; on disk where they are counted on a cluster, or may not fit."""
     loaded, room = taken.loaded, taken.home.room
     if room is not None:
-        return loaded.stored(columns, np.arange(loaded.n_rows), room.spool)
-    return loaded.table().select(columns)
+        return loaded.stored(columns, np.arange(loaded.n_rows) if rows is None else rows, room.spool)
+    table = loaded.table().select(columns)
+    return table if rows is None else table.take(rows)
 
 
 def _blocks(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], label: str) -> Callable[[], Blocks] | None:
@@ -106,6 +124,11 @@ def _blocks(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], label: st
     connect, source, task = taken.home.cluster, taken.home.tables[taken.part.table], taken.order.plan.task
     if connect is None:
         return None
+    if taken.order.subsets:
+        raise PolicyError(
+            "this party's rows are on a cluster, where a part of them cannot be selected: train on all rows, or let "
+            "the party take the setting cluster out for this job"
+        )
 
     def block(of: range) -> tuple[Any, ...]:
         return source, tuple(columns), label, task, of.start, of.stop
@@ -118,7 +141,6 @@ def _check_plan(taken: TakenOrder[TrainRowsOrder]) -> None:
     policy, plan = taken.home.policy, taken.order.plan
     policy.check_method(plan.method)
     policy.check_trees(plan.n_estimators)
-    policy.check_rows(taken.loaded.n_rows, "rows")
     policy.check_leaf(plan.fewest_rows)
     policy.check_sums(plain=plan.shows_numbers, two=plan.allows_two and len(taken.order.parties) == 2)
     taken.home.privacy.check_training(plan.protects)
@@ -145,7 +167,7 @@ class PredictRowsWork(MessageHandler):
         if message.model != taken.order.model:
             raise RemoteProtocolError("the order is for another model")
         self._asked.check(message)  # any forest could be sent, and its score tells of the labels
-        forest, part = _read_forest(message)
+        forest, part = read_forest(message.files)
         table = taken.loaded
         with private_errors(f"job {taken.job}", "its table does not have the columns that the model was trained with"):
             columns = match_columns(part.names, part.codings, table.table().select(table.features))
@@ -208,10 +230,11 @@ class PredictRowsWork(MessageHandler):
         )
 
 
-def _read_forest(message: msg.PredictRows) -> tuple[CoordinatorForest, PartyForest]:
+def read_forest(files: Mapping[str, NDArray[np.uint8]]) -> tuple[CoordinatorForest, PartyForest]:
+    """A whole forest, of the files that the coordinator has sent."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            write_files(Path(scratch), {name: data.tobytes() for name, data in message.files.items()})
+            write_files(Path(scratch), {name: data.tobytes() for name, data in files.items()})
             stored = load_parts(scratch)
             return stored.coordinator, stored.shared[HOLDER]
         except (ModelFileError, KeyError):

@@ -29,7 +29,7 @@ _ROWS = """
     ExpandLeaves FinishConstruction LabelsSent SplitVectors
     AnswersOpened OpenDifferences RowsTested TestRows
     CompareAtHelper CompareAtService HelperCompared ServiceCompared
-    PredictRows Score SealedLeaves PlainVector
+    AnswerOwnRows PredictRows Score SealedLeaves PlainVector
     AskNodes Decisions EncodedLabels FinishTrees GrowLevel LeafTotals Partition Ranks ReachableLeaves RegrowLevel Sides
     SplitTable StartForest
     AllSides RowValues
@@ -42,7 +42,7 @@ _NUMBERS = """
     Refusal
     ColumnsDescribed CountLeaves CountRows CountSplits ProposeThresholds QuantilesTold
     RowsDescribed UseSchema
-    AnswersRated CatalogTold ExplainedColumns SealedExplanation
+    AnswersRated CatalogTold ExplainedColumns OwnRowsAnswered RateOwnRows SealedExplanation
     AnswersTaken FederationFacts JobList JobOpened JobStatus ModelList ModelPart OpenJob ReceiptText SubmitJob UseModel
     LinearFit LinearSummary
     DescendHidden MaskedScores OpenDescent StartProducts
@@ -58,7 +58,7 @@ _NUMBERS = """
 _NOTHING = """
     OpenAlignment SealedSecret SecretTaken SendRequests SendTokens
     Away Unanswered
-    AskAllSides AskCatalog AskExplained AskExplanation AskRowValues
+    AskAllSides AskCatalog AskExplained AskExplanation AskRowValues CountScores
     CountOutside DescribeColumns TellQuantiles
     DescribeRows GrowAlone SchemaInUse
     AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined

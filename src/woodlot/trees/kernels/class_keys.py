@@ -104,7 +104,7 @@ def count_categories(
 @kernel
 def rank_categories(
     fine: Any, f: Any, rows: Any, s: Any, payload: Any, o: Any, n: Any, totals: Any, node: Any, categories: Any
-) -> int:
+) -> Any:
     """Order the node's categories by the share of the node's largest class in them; returns how many there are.
 
     For two classes the best of all subsets of categories is a prefix of this order (Breiman et al. 1984, chapter 4);
@@ -112,7 +112,7 @@ def rank_categories(
     """
     m, _ = count_categories(fine, f, rows, s, payload, o, n, totals, node, categories)
     order_categories(m, categories)
-    return I64(m)
+    return m
 
 
 @kernel
