@@ -41,7 +41,11 @@ class OwnRowsAnswered(Message):
 class CountScores(Message):
     """Asks how many rows have which probability of a class, in narrow bins, whatever their labels are."""
 
-    discloses: ClassVar = Disclosure(*TO_PARTY, "nothing but that the client's rows are counted", "clear")
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "nothing; the coordinator reads the sum of the answers: how many rows of all clients have which probability",
+        "clear",
+    )
     order: SumOrder
 
 
