@@ -42,7 +42,7 @@ _NUMBERS = """
     Refusal
     ColumnsDescribed CountLeaves CountRows CountSplits ProposeThresholds QuantilesTold
     RowsDescribed UseSchema
-    AnswersRated CatalogTold ExplainedColumns SealedExplanation
+    AnswersRated CatalogTold DriftTold ExplainedColumns SealedExplanation
     AnswersTaken FederationFacts JobList JobOpened JobStatus ModelList ModelPart OpenJob ReceiptText SubmitJob UseModel
     LinearFit LinearSummary
     DescendHidden MaskedScores OpenDescent StartProducts
@@ -58,7 +58,7 @@ _NUMBERS = """
 _NOTHING = """
     OpenAlignment SealedSecret SecretTaken SendRequests SendTokens
     Away Unanswered
-    AskAllSides AskCatalog AskExplained AskExplanation AskRowValues
+    AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues
     CountOutside DescribeColumns TellQuantiles
     DescribeRows GrowAlone SchemaInUse
     AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined
