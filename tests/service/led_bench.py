@@ -14,6 +14,7 @@ from party_bench import Bench, Play, Recorded, number_id
 from processes import FIRST_ID
 from small_jobs import PARTIES, PLAN
 
+from woodlot.jobs.drift.drift_orders import DriftOrder
 from woodlot.jobs.evaluate.report_seal import new_report_key
 from woodlot.jobs.explain.explain_orders import ExplainOrder
 from woodlot.jobs.hosting import JobHost, new_facts
@@ -40,7 +41,7 @@ class LedBench(Bench):
         self.led = {party: JobStore(root / party / "led") for party in self.homes}
         for party, home in self.homes.items():
             self.homes[party] = replace(home, lead=JobHost(home.identity, home.trust, self.led[party], 1))
-            kinds = ("align", "train", "predict", "revoke", "score", "explain")
+            kinds = ("align", "train", "predict", "revoke", "score", "explain", "drift")
             self.change_policy(party, protocols=kinds, explains="values")
 
     def fields_of(self, parts: Mapping[str, Part]) -> dict[str, Any]:
@@ -128,5 +129,7 @@ def recorded_led(root: Path) -> Iterator[Recorded]:
         explaining = ExplainOrder(
             **bench.fields(**{LEADER: Part(table="customers", key=new_report_key())}), model=trained.job, led_by=LEADER
         )
+        keys = {party: Part(table="customers", key=new_report_key()) for party in PARTIES}
+        comparing = DriftOrder(**bench.fields(**keys), model=trained.job, led_by=LEADER)
         plays = {"led train": trained, "led predict": relay(bench, predicting), "led score": scored}
-        yield Recorded(bench, plays | {"explain": relay(bench, explaining)})
+        yield Recorded(bench, plays | {"explain": relay(bench, explaining), "drift": relay(bench, comparing)})

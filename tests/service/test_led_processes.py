@@ -22,6 +22,7 @@ from world import POLICY, World
 
 from wire_search import disguised, floats, search, texts
 from woodlot.connected import ConnectedFederation
+from woodlot.connected.drifted_rows import read_drift
 from woodlot.connected.row_parts import read_report
 from woodlot.federation import Labels
 from woodlot.jobs.job_store import JobStore
@@ -56,7 +57,7 @@ def led_world(root: Path, tables: Any = None) -> World:
         limits = {"min_evaluation_rows": 1, "evaluations_per_day": "unlimited", "round_counts": 1}
         limits |= {"explains": "values", "explanations_per_day": "unlimited"}
         own["policy"] = POLICY | limits | {"catalog": ["names", "types", "missing", "rows"]}
-        own["policy"]["protocols"] = [*kinds, "evaluate", "explain"]
+        own["policy"]["protocols"] = [*kinds, "evaluate", "explain", "drift"]
     return world
 
 
@@ -158,6 +159,26 @@ def test_a_death_at_any_round_of_an_explanation_gives_the_same_numbers(stage: Le
     assert expected.texts
     for again in kill_everywhere(stage, order, victim, stage.replies(victim, first.job)):
         assert stage.user.read_explanation(stage.user.client.job(again), keys[again])[0] == expected
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("victim", EVERYBODY)
+def test_a_death_at_any_round_of_a_comparison_gives_the_same_indices(stage: Led, victim: str) -> None:
+    user = copy.copy(stage.user)
+    user.align()
+    keys: dict[str, dict[str, bytes]] = {}
+
+    def order() -> Order:
+        made, keys[made.job] = user.drift_order(stage.undisturbed, "soft")
+        return made
+
+    first = order()
+    _, facts = stage.run(first)
+    expected = read_drift(facts, keys[first.job])
+    assert len(expected.columns) == 4
+    assert expected.answers is not None
+    for again in kill_everywhere(stage, order, victim, stage.replies(victim, first.job)):
+        assert read_drift(stage.user.client.job(again), keys[again]) == expected
 
 
 @pytest.mark.slow
@@ -309,6 +330,8 @@ def test_the_coordinator_receives_and_keeps_nothing_of_rows_labels_splits_and_an
             explained, _ = user.read_explanation(user.run(order), key)
             order, key = user.named_rows([FIRST_ID, FIRST_ID + 1]).explain_order(forest, "soft")
             user.read_explanation(user.run(order), key)
+            order, keys = user.drift_order(forest, "soft")
+            assert len(read_drift(user.run(order), keys).columns) == 4
             linear = user.train_linear_order(LINEAR, Labels("bank", "late", None), {})
             user.client.predictions(user.run(user.predict_linear_order(user.run(linear).job)).job)
             answers = user.client.predictions(scored.job).outputs

@@ -19,6 +19,7 @@ from small_jobs import PLAN
 from woodlot.exceptions import DataError, PolicyError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.catalog.catalog_jobs import CatalogOrder
+from woodlot.jobs.drift.drift_orders import DriftOrder
 from woodlot.jobs.explain.explain_orders import ExplainOrder
 from woodlot.jobs.kinds import KINDS
 from woodlot.jobs.orders import (
@@ -61,6 +62,7 @@ LABELLED: dict[str, Callable[[dict[str, Any]], Order]] = {
     "evaluate": lambda fields: EvaluateOrder(**fields, model=MODEL, score_at="bank"),
     "evaluate-linear": lambda fields: EvaluateLinearOrder(**fields, model=MODEL, score_at="bank"),
     "explain": lambda fields: ExplainOrder(**fields, model=MODEL, led_by="bank"),
+    "drift": lambda fields: DriftOrder(**fields, model=MODEL, led_by="bank"),
     "predict-rows": lambda fields: PredictRowsOrder(**fields, model=MODEL),
     "score": lambda fields: ScoreOrder(**fields, model=MODEL),
     "catalog": lambda fields: CatalogOrder(**fields),

@@ -60,6 +60,7 @@ PHASES = {
     "evaluate": "evaluating",
     "catalog": "listing columns",
     "explain": "explaining",
+    "drift": "comparing",
 }
 UNITS = {"align": "steps", "grow": "trees"}
 """What is counted in the phases that count."""

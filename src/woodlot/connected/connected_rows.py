@@ -48,7 +48,7 @@ class ConnectedRowFederation(ConnectedFederation):
     """
 
     layout = "rows"
-    fit_forest = predict = explain = score = take_out = needs_columns
+    fit_forest = predict = explain = drift = score = take_out = needs_columns
     fit_revocable = predict_revocable = predict_encrypted = request_rows = needs_columns
     fit_linear = predict_linear = score_linear = needs_columns
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.connected.connected_models import fitted_linear, grown_forest, model_of, scores_of
-from woodlot.connected.explained_rows import ExplainedParts
+from woodlot.connected.drifted_rows import DriftedParts
 from woodlot.data.markup import html_of
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, WoodlotError
@@ -175,7 +175,7 @@ def federation_at(
     return ConnectedFederation(client, chosen, align, join, helper, key_service, lead, server)
 
 
-class ConnectedFederation(ExplainedParts):
+class ConnectedFederation(DriftedParts):
     """Parties that are reached through a coordinator. Make one with `woodlot.connect`.
 
     Rows are those that the parties have in common, in an order of the parties' own: who may see ids (a party) finds
@@ -552,6 +552,9 @@ class ConnectedFederation(ExplainedParts):
 
     def _evaluation_fields(self, model: str, labels: Labels, key: bytes) -> dict[str, Any]:
         return self._common(labels, leader=self._leader_of(model), own={labels.holder: {"key": key}})
+
+    def _drift_fields(self, model: str, keys: dict[str, bytes]) -> dict[str, Any]:
+        return self._common(leader=self._leader_of(model), own={party: {"key": key} for party, key in keys.items()})
 
     def _explanation_fields(self, model: str, key: bytes, ids: tuple[bytes, ...] | None) -> dict[str, Any]:
         leader = self._leader_of(model)

@@ -17,6 +17,8 @@ NO_ANSWERS = (
     "rows that were held out"
 )
 
+NO_OUT_OF_BAG = "answers are not compared, for those on training rows are too sure: fit with oob_score=True"
+
 
 class WatchedForest:
     """A forest over columns that can be watched after its training."""
@@ -29,10 +31,11 @@ class WatchedForest:
         Parameters
         ----------
         X : Federation
-            New rows, in this process.
+            New rows. Between organisations each owner compares them with what it has kept of the training, under its
+            policy, and tells this process alone; names are told where its catalogue tells them.
         reference : Federation, optional
             Old rows that were held out; by default those of the training, whose answers are then the out-of-bag ones of
-            ``oob_score=True``.
+            ``oob_score=True``. Not between organisations.
 
         Returns
         -------
@@ -41,6 +44,8 @@ class WatchedForest:
         """
         check_is_fitted(self, "forest_")
         new = _rows(X, "X")
+        if new.rates_elsewhere:
+            return self._told_drift(new, reference)
         old = self._training_rows() if reference is None else _rows(reference, "reference")
         used = {party: part.names for party, part in self.forest_.parts.items()}
         columns, n_old, n_new = column_drift(old, new, used)  # what cannot be compared is refused before any prediction
@@ -51,6 +56,21 @@ class WatchedForest:
             names = tuple(str(label) for label in classes)
             answers = answer_drift(before, self._answers_to(new), names, lambda k: names[k] if names else "prediction")
         return Drift(columns, answers, n_old, n_new, NO_ANSWERS if before is None else "")
+
+    def _told_drift(self, new: AnyFederation, reference: Any) -> Drift:
+        """What parties elsewhere tell: they compare with the rows of the training."""
+        if reference is not None:
+            raise DataError("between organisations new rows are compared with those of the training; omit reference")
+        told = new.drift(self.forest_, self._vote)  # type: ignore[attr-defined]
+        answers: dict[str, float] = {}
+        if told.answers is not None:
+            names = [str(label) for label in told.classes] or ["prediction"]
+            answers = {
+                name: index
+                for k, (name, index) in enumerate(zip(names, told.answers, strict=True))
+                if len(names) != 2 or k == 1
+            }  # of two classes the first says the same
+        return Drift(told.columns, answers, told.n_old, told.n_new, "" if told.answers is not None else NO_OUT_OF_BAG)
 
     def _training_rows(self) -> AnyFederation:
         training = self.forest_.memo.training

@@ -13,53 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.columns import CategoryColumn, Column, NumericColumn
+from woodlot.data.columns import Column
 from woodlot.data.markup import html_table
-from woodlot.exceptions import DataError
 from woodlot.federation.interface import AnyFederation
+from woodlot.metrics.stability import NumberBins, column_bins, column_index
 
-BINS = 10
-"""Bins of numbers: tenths of the old rows."""
 STABLE, SHIFTED = 0.1, 0.25
 """Below and above which a column is called so."""
 
 
-def stability_index(old: NDArray[np.float64], new: NDArray[np.float64]) -> float:
-    """Population stability of counts by bin; half a row is added to each: an empty one costs a finite number."""
-    p, q = (old + 0.5) / (old + 0.5).sum(), (new + 0.5) / (new + 0.5).sum()
-    return float(np.sum((q - p) * np.log(q / p)))
-
-
 def column_stability(old: Column, new: Column) -> float:
     """At the owner of a column: its index. Missing values are a bin of their own, and so are unseen categories."""
-    if isinstance(old, NumericColumn) != isinstance(new, NumericColumn):
-        raise DataError("a column is numeric in one of the tables and has categories in the other; give both alike")
-    if isinstance(old, NumericColumn) and isinstance(new, NumericColumn):
-        return number_stability(old.values, new.values)
-    if not isinstance(old, CategoryColumn) or not isinstance(new, CategoryColumn):
-        raise TypeError("a column has numbers or categories")
-    place = {name: k for k, name in enumerate(old.categories)}
-    n = len(old.categories)
-    moved = np.array([*(place.get(name, n) for name in new.categories), n + 1], np.int64)  # a missing one is the last
-    own = np.where(old.codes < 0, n + 1, old.codes)
-    return _counted(own, moved[new.codes], n + 2)
-
-
-def number_stability(old: NDArray[Any], new: NDArray[Any]) -> float:
-    """The index of numbers, in tenths of the old ones."""
-    known = old[~np.isnan(old)]
-    cuts = np.unique(np.quantile(known, np.linspace(0, 1, BINS + 1)[1:-1])) if len(known) else np.empty(0)
-
-    def bins(values: NDArray[Any]) -> NDArray[np.int64]:
-        return np.where(np.isnan(values), len(cuts) + 1, np.searchsorted(cuts, values, side="left"))
-
-    return _counted(bins(old), bins(new), len(cuts) + 2)
-
-
-def _counted(old: NDArray[np.int64], new: NDArray[np.int64], n: int) -> float:
-    counts = [np.bincount(codes, minlength=n).astype(np.float64) for codes in (old, new)]
-    used = (counts[0] > 0) | (counts[1] > 0)
-    return stability_index(counts[0][used], counts[1][used])
+    return column_index(column_bins(old), new)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,4 +120,4 @@ def answer_drift(
     """The index of each output; of two classes of the second one alone, since the first says the same."""
     outputs = [1] if len(names) == 2 else range(old.shape[1])
     rows = ~np.isnan(old).any(axis=1)
-    return {label(k): number_stability(old[rows, k], new[:, k]) for k in outputs}
+    return {label(k): NumberBins.of(old[rows, k]).index(new[:, k]) for k in outputs}

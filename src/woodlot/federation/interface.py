@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
@@ -59,6 +59,29 @@ _NEEDS_ROWS = (
 )
 
 _NEEDS_TABLES = "this is for parties with different columns in one process so far: Federation.local(tables)"
+
+
+@dataclass(frozen=True)
+class ToldDrift:
+    """How far new rows are from those of a training, as parties elsewhere tell it.
+
+    Attributes
+    ----------
+    columns : dict of str to float
+        By ``party.column``, or by party the largest one where it keeps names to itself.
+    answers : tuple of float or None
+        By output; None where the training has no out-of-bag answers.
+    classes : tuple
+        The classes of a classifier.
+    n_old, n_new : int
+        Rows that were compared.
+    """
+
+    columns: dict[str, float]
+    answers: tuple[float, ...] | None
+    classes: tuple[Any, ...]
+    n_old: int
+    n_new: int
 
 
 class KnownRows(ABC):
@@ -324,6 +347,10 @@ class AnyFederation(ABC):
             "explain is for federations in one process and between organisations so far; combine() the parts where "
             "their owners agree, and explain a table"
         )
+
+    def drift(self, forest: GrownForest, vote: Vote) -> ToldDrift:
+        """Have owners compare the rows with those of the forest's training; for federations that rate elsewhere."""
+        raise DataError(_NEEDS_TABLES)
 
     @abstractmethod
     def score(

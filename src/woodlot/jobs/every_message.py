@@ -6,6 +6,7 @@ from types import ModuleType
 
 from woodlot.jobs import job_messages, row_job_messages
 from woodlot.jobs.catalog import catalog_messages
+from woodlot.jobs.drift import drift_messages
 from woodlot.jobs.evaluate import evaluate_messages, pooled_messages
 from woodlot.jobs.explain import explanation_messages
 from woodlot.jobs.led import led_messages
@@ -26,6 +27,7 @@ MODULES: tuple[ModuleType, ...] = (
     evaluate_messages,
     explanation_messages,
     pooled_messages,
+    drift_messages,
     catalog_messages,
     led_messages,
     align_messages,

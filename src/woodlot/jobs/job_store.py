@@ -23,6 +23,7 @@ from woodlot.data.decoding import from_json
 from woodlot.data.whole_files import replace_folder, state_folder
 from woodlot.exceptions import DataError, JournalError
 from woodlot.foundation.database import ERASABLE, Database, Schema
+from woodlot.jobs.drift.drift_references import AnswersReference
 from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
 from woodlot.jobs.kind import known
 from woodlot.jobs.lasting_secret import CHECK_FILE, LastingSecret
@@ -324,6 +325,8 @@ class JobStore:
             found = oob or OutOfBagResult()
             # the answers themselves are predictions, and to get these is a right of its own (`receive`)
             np.savez(folder / "out_of_bag.npz", residuals=found.residuals)
+            if found.outputs is not None:  # tenths of them, to compare answers for new rows with
+                (folder / _ANSWERED).write_bytes(msgspec.json.encode(AnswersReference.of(found.outputs)))
             (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
 
         self._replace(self._model(facts.model), fill)
@@ -420,6 +423,14 @@ class JobStore:
         files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
         (residuals,) = _stored(self._model(model) / "out_of_bag.npz", "residuals")
         return files, residuals
+
+    def answers_reference(self, model: str) -> AnswersReference | None:
+        """What answers for new rows are compared with; None of a model without out-of-bag answers."""
+        path = self._model(model) / _ANSWERED
+        if not path.is_file():
+            return None
+        with _as_written(path):
+            return from_json(path.read_bytes(), AnswersReference)
 
     def model_part(self, model: str) -> ModelPart:
         """The coordinator's part of a model with all that is known of it, as its user gets it."""
@@ -536,6 +547,7 @@ def _no_model(name: str) -> DataError:
     return DataError(f"there is no model {name!r} here; `woodlot models list` shows those there are")
 
 
+_ANSWERED = "answered.json"
 _DROPPED = b"sha256:"
 
 

@@ -7,6 +7,9 @@ from woodlot.jobs.columns import columns_jobs as columns
 from woodlot.jobs.columns import revoke_jobs as leaving
 from woodlot.jobs.columns.columns_work import ColumnsWork
 from woodlot.jobs.columns.revoke_work import RevokeWork
+from woodlot.jobs.drift import drift_jobs as drifting
+from woodlot.jobs.drift.drift_orders import DriftOrder
+from woodlot.jobs.drift.drift_work import DriftWork
 from woodlot.jobs.evaluate import evaluate_jobs as evaluation
 from woodlot.jobs.evaluate import pooled_jobs as pooled
 from woodlot.jobs.evaluate.evaluate_work import EvaluateLinearWork, EvaluateWork
@@ -114,6 +117,16 @@ KINDS = (
         keep=explaining.keep_explanation,
         check=explaining.check_explanation,
         outcome="explanation",
+        keeps_order="done",
+        led=True,
+    ),
+    Kind(
+        order=DriftOrder,
+        right="predict",
+        protocol=drifting.drift_job,
+        work=DriftWork,
+        keep=drifting.keep_drift,
+        check=drifting.check_drift,
         keeps_order="done",
         led=True,
     ),

@@ -17,6 +17,7 @@ from woodlot.data.decoding import from_json
 from woodlot.data.sources import LoadedTable
 from woodlot.data.whole_files import erase_folder, private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError, PolicyError
+from woodlot.jobs.drift.drift_references import ColumnsReference
 from woodlot.jobs.lasting_secret import CHECK_FILE, LastingSecret
 from woodlot.jobs.orders import JOB_ID
 from woodlot.jobs.policy import UNLIMITED, Limit, PredictionBudget
@@ -37,6 +38,7 @@ _SECRET_REMEDY = (
 LEADER = "leader"
 """Names who has led the training of a model; not there where the coordinator has run it."""
 SEEN = "seen.npy"
+REFERENCE = "reference.json"
 """Which rows a model was trained on: beside its alignment, at the label holder."""
 DROPPED = "dropped"
 """Marks a model that is to be erased, with the job that has replaced it."""
@@ -280,6 +282,20 @@ class PartyStore:
         except (OSError, ValueError):
             return None
         return int(np.isin(points, seen).sum())
+
+    def keep_reference(self, model: str, reference: ColumnsReference) -> None:
+        """Store what new rows are compared with, beside the rows of the training; it goes when the model goes."""
+        with _on_disk("what new rows are compared with"):
+            folder = self.folder / "alignments" / model
+            private_folder(folder)
+            write_whole(folder / REFERENCE, lambda file: file.write(msgspec.json.encode(reference)))
+
+    def reference(self, model: str) -> ColumnsReference | None:
+        """What new rows are compared with; None where nothing was kept."""
+        try:
+            return from_json((self.folder / "alignments" / model / REFERENCE).read_bytes(), ColumnsReference)
+        except (OSError, ValueError):
+            return None
 
     def check_leaver(self, model: str, leaver: str, label: str | None) -> None:
         """Refuse to grow a forest again for a party that has no part in it, or has left it; or from another label."""

@@ -18,6 +18,7 @@ from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.row_selection import own_row_key, seen_points, selected_rows
+from woodlot.jobs.drift.drift_references import ColumnsReference
 from woodlot.jobs.hidden.hidden_part import HIDDEN, HiddenPart, hidden_leader
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore, forest_of_model
@@ -340,6 +341,8 @@ class ColumnsWork(MessageHandler):
             features=self._features(),
         )
         self._keep_seen()
+        if "drift" in self.home.policy.protocols and forest.table.names:
+            self.home.store.keep_reference(self.job, ColumnsReference.of(forest.table))
         secret = self.home.store.secret_for("forest", "fingerprint")
         return msg.ModelKept(digest=hmac.new(secret, digest.encode(), hashlib.sha256).hexdigest())
 

@@ -42,7 +42,7 @@ _NUMBERS = """
     Refusal
     ColumnsDescribed CountLeaves CountRows CountSplits ProposeThresholds QuantilesTold
     RowsDescribed UseSchema
-    AnswersRated CatalogTold ExplainedColumns OwnRowsAnswered RateOwnRows SealedExplanation
+    AnswersRated CatalogTold DriftTold ExplainedColumns OwnRowsAnswered RateOwnRows SealedExplanation
     AnswersTaken FederationFacts JobList JobOpened JobStatus ModelList ModelPart OpenJob ReceiptText SubmitJob UseModel
     LinearFit LinearSummary
     DescendHidden MaskedScores OpenDescent StartProducts
@@ -58,7 +58,7 @@ _NUMBERS = """
 _NOTHING = """
     OpenAlignment SealedSecret SecretTaken SendRequests SendTokens
     Away Unanswered
-    AskAllSides AskCatalog AskExplained AskExplanation AskRowValues CountScores
+    AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues CountScores
     CountOutside DescribeColumns TellQuantiles
     DescribeRows GrowAlone SchemaInUse
     AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined
