@@ -24,6 +24,8 @@ from woodlot.data.ids import canonical_ids
 from woodlot.data.row_rules import RowRule, row_points
 from woodlot.exceptions import DataError, JobFailed
 from woodlot.jobs.party_store import read_alignment
+from woodlot.privacy.budget import BudgetRecord, Charge, Use
+from woodlot.runtime.journal import Journal
 
 N = 160
 LIMITS = {"min_evaluation_rows": 1, "evaluations_per_day": "unlimited", "round_counts": 1}
@@ -237,6 +239,48 @@ def test_the_policy_of_the_label_holder_holds(strict: ConnectedFederation) -> No
     assert "rounded to multiples of 10" in repr(report)
     with pytest.raises(JobFailed, match="evaluated with 1 times per day"):
         model.evaluate(test)
+
+
+def recorded(world: World, party: str) -> tuple[list[Charge], list[Use]]:
+    """What a party has paid for its table, and which jobs have learnt from it without paying."""
+    with closing(Journal.read(world.root / party / "state" / "journal.sqlite")) as journal:
+        return journal.consult(
+            lambda db: (BudgetRecord(db).charges(party, "customers"), BudgetRecord(db).uses(party, "customers"))
+        )
+
+
+@pytest.mark.parametrize("lead", ["holder", pytest.param("coordinator", marks=pytest.mark.slow)])
+def test_a_party_that_requires_differential_privacy_refuses_and_nothing_is_spent(tmp_path: Path, lead: str) -> None:
+    """There is no private form of a report; the label holder's one evaluation of the day is still there afterwards."""
+    made = World(tmp_path, company_tables(), labels=("late", "amount"))
+    for own in made.settings.values():
+        own["policy"] = POLICY | LIMITS | {"protocols": KINDS, "evaluations_per_day": 1}
+    with running(made), user_of(made, lead=lead) as user:
+        train, test = user.split(0.3)
+        forest = wl.FederatedForestClassifier(2, random_state=0).fit(train, y="bank.late")
+        linear = wl.FederatedLinearRegression(tol=1e-2).fit(train, y="bank.amount")
+
+        def restart(party: str, **privacy: Any) -> None:
+            made.stop_party(party)
+            made.settings[party].pop("privacy", None)
+            made.settings[party] |= {"privacy": privacy} if privacy else {}
+            made.start_party(party)
+            assert made.parties[party].wait_connected(20)
+
+        for party in ("bank", "shop"):
+            restart(party, epsilon=2.0, required=True)
+            before = recorded(made, party)
+            for model, kind in ((forest, "evaluate"), (linear, "evaluate-linear")):
+                with pytest.raises(JobFailed, match=rf"{party}.*differentially private jobs only.*'{kind}'") as caught:
+                    model.evaluate(test, n_bootstrap=0)
+                assert "required = true in the section [privacy]" in str(caught.value)
+            assert recorded(made, party) == before
+            assert before[0] == []
+            restart(party)
+        for model in (forest, linear):
+            assert model.evaluate(test, n_bootstrap=0).n_rows > 0
+            with pytest.raises(JobFailed, match="evaluated with 1 times per day"):
+                model.evaluate(test, n_bootstrap=0)
 
 
 # --- cross-validation and search ---

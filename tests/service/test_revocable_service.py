@@ -79,7 +79,7 @@ def fit(user: ConnectedFederation, **params: Any) -> wl.RevocableForestClassifie
 
 def joined(user: ConnectedFederation, tables: dict[str, dict[str, pa.Table]], model: Any) -> dict[str, Any]:
     """The common customers' rows as a user has them who knows everything, by party.column."""
-    parties = model.forest_.coordinator.parties
+    parties = model if isinstance(model, tuple) else model.forest_.coordinator.parties
     frames = {p: tables[p]["customers"].to_pandas().set_index("id") for p in parties}
     ids = sorted(set.intersection(*(set(frame.index) for frame in frames.values())))
     return {
@@ -292,6 +292,88 @@ def test_shares_are_the_default_between_organisations(
         assert set(held_shares(world, member, trained)) == {"bank"}
     own = pa.table({name: values for name, values in rest.items() if name.startswith("bank.")})
     assert model.predict_encrypted(own).shape == outputs.shape
+
+
+@pytest.mark.slow
+def test_shares_of_who_leaves_at_level_3_are_gone_and_the_forest_is_exact(
+    services: Processes, user: ConnectedFederation
+) -> None:
+    world, client = services.world, user.client
+    model = fit_shares(user, oob_score=True)
+    trained = str(model.forest_.model)
+    columns = joined(user, three_companies(), model)
+    stale = encrypted_order(client, trained, columns)
+    held = {member: held_shares(world, member, trained) for member in HOLDERS}
+    common = {member: KeyStore(keys_folder(world, member)).load(trained, "another job")[0] for member in HOLDERS}
+    receipt = model.revoke("shop", level=3)
+    statement = receipt.statement
+    assert (statement.level, statement.exact, statement.notified) == (3, True, ("bank", "club"))
+    assert (statement.keys_before, statement.keys_after) == (1, 1)
+    assert statement.revoked_key.startswith("shares ")
+    for member, keys in common.items():
+        assert keys is not None
+        assert not in_state(world, member, [*held[member].values(), keys.peers["shop"]])
+        assert set(held_shares(world, member, trained)) == {"bank", "club"}
+    with pytest.raises(DataError, match="replaced by"):
+        client.submit(stale)
+    with connected(world, ("bank", "club")) as pair:
+        pair._alignment = client.job(str(model.forest_.model))
+        fresh = fit_shares(pair, oob_score=True)  # on the training's rows, and without the shop from the start
+        assert statement.after["coordinator"] == client.find_model(str(fresh.forest_.model)).forest
+        clear = model.predict_proba(pair)
+    rest = pa.table({name: values for name, values in columns.items() if not name.startswith("shop.")})
+    outputs = model.predict_encrypted(rest)
+    np.testing.assert_array_equal(outputs, fresh.predict_encrypted(rest, federation=user))
+    np.testing.assert_array_equal(np.sort(outputs[:, 0]), np.sort(clear[:, 0]))
+    wait_until(lambda: not (world.root / "shop" / "state" / "models" / trained).exists(), "shop to be told")
+
+
+@pytest.mark.slow
+def test_a_job_file_orders_a_forest_with_shares(services: Processes, tmp_path: Path) -> None:
+    """Trained, asked for rows that nobody reads, and left: all by one job.toml."""
+    world = services.world
+    file = tmp_path / "job.toml"
+    file.write_text(f"""
+        coordinator = "{world.address}"
+        identity = "{world.root / "alice" / "identity"}"
+
+        [job]
+        y = "bank.late"
+        task = "classification"
+        tables = {{ bank = "customers", shop = "customers", club = "customers" }}
+        name = "by-file"
+        lead = "coordinator"
+        helper = "helper"
+        key_service = "keys"
+
+        [forest]
+        kind = "revocable"
+        scheme = "shares"
+        n_estimators = 3
+        max_depth = 3
+        random_state = 2
+        """)
+
+    def call(*words: str) -> Any:
+        told = CliRunner().invoke(app, [*words, "--json"])
+        assert told.exit_code == 0, told.output
+        return json.loads(told.stdout)
+
+    trained = call("train", str(file))["model"]
+    for member in HOLDERS:
+        assert set(held_shares(world, member, trained)) == set(TRIO)
+    with connected(world) as user:
+        order = user.client.job(trained)
+        assert (order.kind, order.state) == ("train-revocable", "done")
+        columns = joined(user, three_companies(), user.client.find_model(trained).parties)
+    rows = tmp_path / "rows.csv"
+    pa.csv.write_csv(pa.table(columns), rows)
+    asked = ["predict", "--model", "by-file", "--method", "encrypted", "--rows", str(rows), "--job", str(file)]
+    assert len(call(*asked)["answers"]["row"]) == len(columns["bank.age"])
+    left = call("revoke", "by-file", "shop", "--job", str(file), "--out", str(tmp_path / "receipt.json"))
+    assert (left["level"], left["party"]) == (1, "shop")
+    for member in HOLDERS:
+        assert set(held_shares(world, member, trained)) == {"bank", "club"}
 
 
 def keys_folder(world: World, member: str) -> Path:
