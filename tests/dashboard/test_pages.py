@@ -94,7 +94,13 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with ExitStack() as stack:
         world = World(tmp_path_factory.mktemp("dashboard"), tables())
         for own in world.settings.values():
-            own["policy"]["protocols"] = ["align", "train", "predict", "revoke", "train-linear", "train-rows"]
+            kinds = ["align", "train", "predict", "revoke", "train-linear", "train-rows", "evaluate"]
+            own["policy"] |= {
+                "protocols": kinds,
+                "min_evaluation_rows": 5,
+                "evaluations_per_day": 50,
+                "round_counts": 1,
+            }
         stack.enter_context(running(world))
         where = (world.address, world.root / "alice" / "identity")
         with wl.connect(*where, tables="customers", lead="coordinator") as federation:
@@ -229,6 +235,41 @@ def test_the_way_of_a_row(stage: Stage) -> None:
 def test_answers_are_judged_at_the_party_with_the_labels(stage: Stage) -> None:
     page = stage.get("/answers", role="bank", job=stage.prediction, table="customers", label="late")
     assert f"{100 * (stage.coordinator.job(stage.prediction).score or 0):.1f} % right" in page.text
+
+
+def evaluated(stage: Stage, model: str) -> str:
+    """The card of an evaluation, when it is done."""
+    until = time.monotonic() + 300
+    while "<progress" in (page := stage.get(f"/models/{model}/evaluation").text):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    return html.unescape(page)
+
+
+def test_a_model_is_evaluated_from_its_page(stage: Stage) -> None:
+    assert "Evaluate</button>" in stage.get(f"/models/{stage.model}").text
+    began = stage.post(f"/models/{stage.model}/evaluation", tables="customers", label="bank.late")
+    assert began.status_code == 200
+    page = evaluated(stage, stage.model)
+    assert "all rows were in the training" in page
+    shown = dict(re.findall(r'<tr><td>([^<]+)</td><td class="n">([^<]+)</td>', page))
+    score = stage.coordinator.job(stage.prediction).score
+    assert shown["accuracy"] == f"{score:.4f}"
+    assert float(shown["roc auc"]) > 0.9
+    assert 'data-chart="roc"' in page
+    assert EVIL_CLASS not in stage.get(f"/models/{stage.model}/evaluation").text
+    # the report is for the user: the coordinator keeps none of it
+    files = [path for path in stage.world.coordinator_config().state.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"roc_auc" in path.read_bytes()]
+
+
+def test_an_evaluation_that_fails_says_why(stage: Stage) -> None:
+    stage.post(f"/models/{stage.model}/evaluation", tables="customers", label="shop.visits")
+    page = evaluated(stage, stage.model)
+    assert 'role="alert"' in page
+    assert "Evaluate</button>" in page, "it can be tried again"
+    refused = stage.post(f"/models/{stage.model}/evaluation", tables="customers", label="bank.late", held_out="1.5")
+    assert refused.status_code == 422
 
 
 def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> None:

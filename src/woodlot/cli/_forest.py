@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from woodlot.estimators.linear_models import FederatedLinearRegression, FederatedLogisticRegression
     from woodlot.estimators.revocable_forest import RevocableForestClassifier, RevocableForestRegressor
     from woodlot.estimators.whole import WholeForest
-    from woodlot.jobs.job_messages import ModelFacts
     from woodlot.protocols.core.forest_plan import ForestPlan
     from woodlot.protocols.linear.linear_model import LinearPlan
     from woodlot.protocols.revocable.revocable_plan import RevocablePlan
@@ -41,7 +40,6 @@ LINEAR_KIND = "linear"
 """Names a linear model in place of a forest, where parties have different columns."""
 REVOCABLE_KIND = "revocable"
 """Names a revocable forest (RevFRF), where parties have different columns."""
-LINEAR_ESTIMATORS = ("FederatedLogisticRegression", "FederatedLinearRegression")
 
 ELSEWHERE = {"parties": "[job] says who takes part", "verbose": "progress is always shown"}
 """Parameters of the estimators that a job says otherwise."""
@@ -139,11 +137,6 @@ def _planned(make: Callable[[], P], origin: str) -> P:
         return make()
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{origin}: [forest]: {error}") from None
-
-
-def is_linear(model: ModelFacts) -> bool:
-    """Whether a model is a linear one, and no forest."""
-    return str(json.loads(model.settings).get("estimator")) in LINEAR_ESTIMATORS
 
 
 def make_row_estimator(task: str, settings: Mapping[str, Any], origin: str) -> WholeForest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,17 +24,15 @@ from woodlot.cli._client import (
     reach,
     reporting,
 )
-from woodlot.cli._forest import is_linear
 from woodlot.cli._rows import SplitOption, SplitSeedOption
 from woodlot.cli.predict import tables_of
 from woodlot.cli.train import AlignMethod, AlignOption
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from woodlot.connected import ConnectedFederation
+    from woodlot.connected.ordered_reports import AnyConnected
+    from woodlot.jobs.job_messages import JobFacts
     from woodlot.jobs.orders import Order
-    from woodlot.metrics.resampling import Resampling
-    from woodlot.metrics.summaries import Summary
 
 
 def evaluate(
@@ -85,10 +83,7 @@ def evaluate(
             raise ConfigError(f"--split {split}: give a share between 0 and 1, such as 0.25")
         file = JobFile.read(job)
         access = Access.find(coordinator, identity, file)
-        from woodlot.connected import ConnectedFederation
-        from woodlot.connected.connected_rows import ConnectedRowFederation, read_rows_report
-        from woodlot.connected.row_parts import read_report
-        from woodlot.connected.scores import vote_of
+        from woodlot.connected.ordered_reports import Asked, HeldOut, ordered_report
         from woodlot.metrics.resampling import Resampling
 
         try:
@@ -97,51 +92,33 @@ def evaluate(
             raise ConfigError(str(error).replace("n_bootstrap", "--bootstrap")) from None
         with reach(access) as client:
             found = client.find_model(model)
-            if found.layout == "rows":
-                if sealed:
-                    raise ConfigError("--sealed is for forests over columns; here each party answers its own rows")
-                named = tables_of(found, parse_tables(tables), party)
-                part = ConnectedRowFederation(client, named)
-                if split is not None:
-                    part = part.split(split, seed=split_seed or 0)[1]
-                asked, keys = part.evaluate_rows_order(found.model, y, resampling, allow_two=allow_two)
-                pooled = read_rows_report(_watched(part, asked), keys, found.classes, resampling)
-                _say(pooled, resampling, asked.job, found.model, part_known=split is not None, as_json=as_json)
-                return
-            if allow_two:
+            if found.layout == "rows" and sealed:
+                raise ConfigError("--sealed is for forests over columns; here each party answers its own rows")
+            if found.layout != "rows" and allow_two:
                 raise ConfigError("--allow-two is for forests over rows, whose parties add numbers up")
-            linear = is_linear(found)
-            if linear and sealed:
+            if found.is_linear and sealed:
                 raise ConfigError("--sealed is for forests; a linear model is asked in one round")
-            named = tables_of(found, parse_tables(tables), party)
-            rows_by = (align or AlignMethod.keyed_hash).value
-            federation = ConnectedFederation(client, named, rows_by, "inner", lead=lead_of(lead, file))
-            if split is not None:
-                _, federation = federation.split(split, seed=split_seed or 0)
-            options: dict[str, Any] = {}
-            if not linear:
-                options = {"vote": vote_of(found), "how": "sealed" if sealed else "one-round"}
-            order, key = federation.evaluate_order(found.model, y, resampling, linear=linear, **options)
-            summary = read_report(_watched(federation, order), key)
-        _say(summary, resampling, order.job, found.model, part_known=split is not None, as_json=as_json)
+            asked = Asked(
+                found,
+                tables_of(found, parse_tables(tables), party),
+                y,
+                None if split is None else HeldOut(split, split_seed or 0),
+                resampling,
+                "sealed" if sealed else "one-round",
+                (align or AlignMethod.keyed_hash).value,
+                lead_of(lead, file),
+                allow_two,
+            )
+            ordered, report = ordered_report(client, asked, _watched)
+        if as_json:
+            print_json({"job": ordered, "model": found.model, "report": report.to_dict()})
+            return
+        from woodlot.cli import _show as show
+
+        show.stdout().print(repr(report), markup=False, highlight=False, soft_wrap=True)
 
 
-def _say(summary: Summary, resampling: Resampling, job: str, model: str, *, part_known: bool, as_json: bool) -> None:
-    """Print a report."""
-    from woodlot.evaluation.told_reports import told_report
-
-    unknown = "" if part_known else "an unknown number of rows"
-    seen = unknown if summary.seen is None else _in_words(summary.seen, summary.n_rows)
-    report = told_report(summary, resampling, seen)
-    if as_json:
-        print_json({"job": job, "model": model, "report": report.to_dict()})
-        return
-    from woodlot.cli import _show as show
-
-    show.stdout().print(repr(report), markup=False, highlight=False, soft_wrap=True)
-
-
-def _watched(federation: ConnectedFederation, order: Order) -> Any:
+def _watched(federation: AnyConnected, order: Order) -> JobFacts:
     """Run a job whose outcome only this command can read."""
     from woodlot.cli._show import watch_job
 
@@ -153,9 +130,3 @@ def _watched(federation: ConnectedFederation, order: Order) -> Any:
             f"woodlot: interrupted; job {order.job[:SHORT]} goes on, and its report is lost. Evaluate again.", err=True
         )
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _in_words(seen: int, rows: int) -> str:
-    if not seen:
-        return ""
-    return "all rows" if seen == rows else f"{seen:,} of {rows:,} rows"

@@ -30,7 +30,6 @@ from woodlot.cli._client import (
     reach,
     reporting,
 )
-from woodlot.cli._forest import is_linear
 from woodlot.cli.align import Join, JoinOption
 from woodlot.cli.train import AlignMethod, AlignOption
 from woodlot.exceptions import ConfigError, DataError
@@ -169,7 +168,7 @@ def predict(
                 "give_answers": out is not None or (score is None and deliver is None),
             }
             order: PredictOrder | PredictLinearOrder
-            if is_linear(forest):
+            if forest.is_linear:
                 if method is not PredictionMethod.one_round or wire is not WireForm.decisions:
                     raise ConfigError("--method and --wire are for forests; a linear model is asked in one round")
                 order = federation.predict_linear_order(forest.model, score, **options)

@@ -30,7 +30,7 @@ from woodlot.cli._client import (
     quiet_logs,
     reporting,
 )
-from woodlot.cli._forest import is_linear, parse_settings
+from woodlot.cli._forest import parse_settings
 from woodlot.cli._rows import ExcludeOption, FeaturesOption, SplitOption, SplitSeedOption, parse_columns
 from woodlot.exceptions import ConfigError, DataError
 
@@ -370,7 +370,7 @@ def _print_forest(facts: JobFacts, model: ModelFacts, access: Access, config: Jo
 
     name = model.name or model.model[: len(facts.job) // 4]
     console = show.stdout()
-    what, done = ("Model ", " is fitted.") if is_linear(model) else ("Forest ", " has grown.")
+    what, done = ("Model ", " is fitted.") if model.is_linear else ("Forest ", " has grown.")
     console.print(Text.assemble((what, "bold"), (name, "bold green"), (done, "bold")), end="\n\n")
     console.print(show.facts_grid(grown_facts(facts, model)))
     tables = ["--tables", "TABLE"]

@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from woodlot.connected import ConnectedFederation, connect
 from woodlot.connected.connected_estimators import revocation_order
+from woodlot.connected.ordered_reports import Asked, HeldOut, ordered_report
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.service.client import Client
 
@@ -56,6 +57,18 @@ class Contribution:
     full: float = math.nan
 
 
+@dataclass
+class Evaluation:
+    """A report that the dashboard's user has ordered; it stays in the memory of this process, as its key does."""
+
+    label: str
+    state: Literal["running", "done", "failed"] = "running"
+    error: str = ""
+    title: str = ""
+    lines: list[tuple[str, str, str]] = field(default_factory=list)
+    curves: dict[str, Any] = field(default_factory=dict)
+
+
 class Actions:
     """The dashboard's user at the coordinator.
 
@@ -71,6 +84,7 @@ class Actions:
         self.address = address
         self.identity = identity
         self.contributions: dict[str, Contribution] = {}
+        self.evaluations: dict[str, Evaluation] = {}
         with self._client() as client:
             self.user = client.identity.name
 
@@ -99,6 +113,27 @@ class Actions:
             facts = federation.client.find_model(model)
             order = revocation_order(federation, facts, party, level, label)
             return federation.client.submit(order).job
+
+    def evaluate(self, model: str, tables: Mapping[str, str], label: str, held_out: HeldOut | None) -> Evaluation:
+        """Begin to have the parties with labels say how good a model is, in the background."""
+        running = self.evaluations.get(model)
+        if running is not None and running.state == "running":
+            raise DataError("this model is being evaluated already; wait for the report")
+        found = self.evaluations[model] = Evaluation(label)
+        threading.Thread(target=self._evaluate, args=(model, tables, held_out, found), daemon=True).start()
+        return found
+
+    def _evaluate(self, model: str, tables: Mapping[str, str], held_out: HeldOut | None, found: Evaluation) -> None:
+        try:
+            with self._client() as client:
+                lead: Literal["coordinator"] | None = None if client.leader_of(model) else "coordinator"
+                asked = Asked(client.find_model(model), tables, found.label, held_out, lead=lead)
+                _, report = ordered_report(client, asked, lambda federation, order: federation.run(order))
+            found.title, found.lines = report.title, report.lines()
+            found.curves = report.to_dict().get("curves", {})
+            found.state = "done"
+        except (WoodlotError, ValueError) as error:
+            found.error, found.state = str(error), "failed"
 
     def measure(self, model: str, tables: Mapping[str, str], label: str) -> Contribution:
         """Begin to measure what each party contributes: one prediction for each set of parties, in the background."""

@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from woodlot.connected.ordered_reports import HeldOut
 from woodlot.dashboard import trees
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.guard import USER_KEY
@@ -102,6 +103,7 @@ class Pages:
         get("/models", response_class=HTMLResponse)(self.models)
         get("/models/{model}", response_class=HTMLResponse)(self.model)
         get("/models/{model}/contribution", response_class=HTMLResponse)(self.contribution)
+        get("/models/{model}/evaluation", response_class=HTMLResponse)(self.evaluation)
         get("/models/{model}/trees/{tree}", response_class=HTMLResponse)(self.tree)
         get("/models/{model}/trees/{tree}/nodes")(self.nodes)
         get("/models/{model}/trees/{tree}/way")(self.way)
@@ -116,6 +118,7 @@ class Pages:
         post("/jobs/{job}/resume")(self.resume)
         post("/models/{model}/revoke")(self.revoke)
         post("/models/{model}/contribution", response_class=HTMLResponse)(self.measure)
+        post("/models/{model}/evaluation", response_class=HTMLResponse)(self.evaluate)
 
     # --- rendering ---
 
@@ -212,7 +215,7 @@ class Pages:
             return self._page(
                 "model_led", role, model=model, facts=facts, settings=_settings(facts.settings),
                 cost=json.loads(facts.cost), disclosure=json.loads(facts.disclosure),
-                roles_with=self._roles_with(model),
+                roles_with=self._roles_with(model), evaluation=self._evaluation(model),
             )  # fmt: skip
         linear = view.is_linear(model)
         scored = view.scored(model)[:_SCORES_SHOWN]
@@ -224,6 +227,7 @@ class Pages:
             disclosure=json.loads(facts.disclosure),
             privacy=claim_in_words(facts.privacy), settings=_settings(facts.settings),
             roles_with=self._roles_with(model), contribution=self._contribution(model),
+            evaluation=self._evaluation(model),
         )  # fmt: skip
 
     def _roles_with(self, model: str) -> list[str]:
@@ -374,6 +378,28 @@ class Pages:
         """Begin to measure what each party contributes."""
         self._actions(request).measure(model, self._tables(model, tables), label)
         return self.contribution(model)
+
+    def evaluate(
+        self,
+        request: Request,
+        model: str,
+        label: Annotated[str, Form()],
+        tables: Annotated[str, Form()],
+        held_out: Annotated[float | None, Form(gt=0, lt=1)] = None,
+        seed: Annotated[int, Form(ge=0)] = 0,
+    ) -> HTMLResponse:
+        """Begin to have the parties with labels say how good a model is."""
+        rows = None if held_out is None else HeldOut(held_out, seed)
+        self._actions(request).evaluate(model, self._tables(model, tables), label, rows)
+        return self.evaluation(model)
+
+    def evaluation(self, model: str) -> HTMLResponse:
+        """How good a model is, as far as it was evaluated from here."""
+        facts = self._coordinator().model(model)
+        return self._page("evaluation", model=model, facts=facts, evaluation=self._evaluation(model))
+
+    def _evaluation(self, model: str) -> Any:
+        return None if self.actions is None else self.actions.evaluations.get(model)
 
     def revoke(
         self,

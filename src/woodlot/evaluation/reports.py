@@ -73,7 +73,8 @@ class EvaluationReport:
             raise DataError(f"there is no metric {name!r}; this report has {list(self.metrics)}")
         return self.metrics[name]
 
-    def _lines(self) -> list[tuple[str, str, str]]:
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Each metric with its value and its interval, in words; for a metric that has none, why."""
         lines = []
         for name, value in self.metrics.items():
             if name in self.undefined:
@@ -84,7 +85,8 @@ class EvaluationReport:
         return lines
 
     @property
-    def _title(self) -> str:
+    def title(self) -> str:
+        """What was evaluated, in one line."""
         return f"Evaluation on {self.n_rows:,} row{'' if self.n_rows == 1 else 's'}" + (
             f"; {self.training_rows} were in the training, so it says little about new rows"
             if self.training_rows
@@ -96,15 +98,15 @@ class EvaluationReport:
         return "metric", "value", f"{self.bootstrap.confidence:.0%} interval"
 
     def __repr__(self) -> str:
-        lines = [self._heading, *self._lines()]
+        lines = [self._heading, *self.lines()]
         width = max(len(name) for name, *_ in lines)
-        text = [self._title, *(f"  {n:<{width}}  {v:>7}  {i}".rstrip() for n, v, i in lines)]
+        text = [self.title, *(f"  {n:<{width}}  {v:>7}  {i}".rstrip() for n, v, i in lines)]
         return "\n".join(text if self.by_client is None else [*text, "By client", repr(self.by_client)])
 
     def _repr_html_(self) -> str:
-        title = html_table((), [(self._title,)]).replace("<td>", "<td><b>").replace("</td>", "</b></td>")
+        title = html_table((), [(self.title,)]).replace("<td>", "<td><b>").replace("</td>", "</b></td>")
         clients = "" if self.by_client is None else self.by_client._repr_html_()
-        return title + html_table(self._heading, self._lines()) + clients
+        return title + html_table(self._heading, self.lines()) + clients
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the rows, in plain values that JSON can hold; NaN is None."""

@@ -77,17 +77,19 @@ class ToldReport(EvaluationReport):
         return self.told.round_counts
 
     @property
-    def _title(self) -> str:
+    def title(self) -> str:
+        """What was evaluated, in one line."""
         rounded = "" if self.round_counts == 1 else f" (counts are rounded to multiples of {self.round_counts})"
-        return super()._title + rounded
+        return super().title + rounded
 
     @property
     def errors(self) -> dict[str, float]:
         """How far ranked metrics can be from those of the rows, where they are from bins; empty: not at all."""
         return dict(self.told.errors) if isinstance(self.told, PooledSummary) else {}
 
-    def _lines(self) -> list[tuple[str, str, str]]:
-        lines = super()._lines()
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Each metric with its value and its interval, in words; where it is from bins, how far it can be off."""
+        lines = super().lines()
         if not self.errors or not isinstance(self.told, PooledSummary):
             return lines
         return [
@@ -109,10 +111,6 @@ class ToldReport(EvaluationReport):
         raise DataError(
             "paired comparisons need the rows, which stay with the label holder; compare the intervals of both reports"
         )
-
-    def plot(self) -> Any:
-        """Draw the curves and the confusion matrix; returns the figure."""
-        raise NotImplementedError
 
 
 class ToldClassificationReport(ToldReport, ClassificationReport):

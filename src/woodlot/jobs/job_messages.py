@@ -6,6 +6,7 @@ one up. What only one party needs (the names of its table and columns) is sealed
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -24,6 +25,9 @@ from woodlot.protocols.core.message import (
     Message,
     Name,
 )
+
+LINEAR_ESTIMATORS = ("FederatedLogisticRegression", "FederatedLinearRegression")
+"""What settings call linear models."""
 
 # --- between coordinator and parties ---
 
@@ -434,6 +438,15 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def is_hidden(self) -> bool:
         """Whether it has grown on secret shares."""
         return self.grown == "hidden"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a linear model, and no forest, as its user has written."""
+        try:
+            found = json.loads(self.settings)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(found, dict) and found.get("estimator") in LINEAR_ESTIMATORS
 
 
 class ModelList(Message):

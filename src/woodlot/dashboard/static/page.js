@@ -78,6 +78,20 @@ const DRAW = {
       grid: { left: 12, right: 20, top: 34, bottom: 28, containLabel: true },
     });
   },
+  roc(element) {
+    const curves = Object.entries(dataOf(element)).filter(([, kinds]) => kinds.roc);
+    chart(element, {
+      legend: { show: curves.length > 1, top: 0, textStyle: { color: css("--soft") } },
+      tooltip: { renderMode: "richText", trigger: "item" },
+      xAxis: { type: "value", name: "false positive rate", nameLocation: "middle", nameGap: 26, max: 1 },
+      yAxis: { type: "value", name: "true positive rate", max: 1 },
+      series: [
+        ...curves.map(([label, kinds]) => ({ name: label, type: "line", symbolSize: 5, data: kinds.roc.fpr.map((x, i) => [x, kinds.roc.tpr[i]]) })),
+        { name: "chance", type: "line", symbol: "none", silent: true, lineStyle: { type: "dashed", color: css("--soft") }, data: [[0, 0], [1, 1]] },
+      ],
+      grid: { left: 12, right: 20, top: 34, bottom: 28, containLabel: true },
+    });
+  },
   phases(element) {
     const seconds = dataOf(element);
     chart(element, {
@@ -128,3 +142,6 @@ function drawCharts() {
   drawRounds();
 }
 drawCharts();
+document.body.addEventListener("htmx:afterSettle", () => { // a part of the page may have come with a chart
+  for (const element of document.querySelectorAll("[data-chart]")) if (!charts.has(element)) DRAW[element.dataset.chart](element);
+});
