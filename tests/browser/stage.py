@@ -15,6 +15,7 @@ from woodlot.dashboard.server import Server
 from woodlot.service.local import LocalFederation, local_federation
 
 Y = f"bank.{LABEL}"
+KINDS = ("align", "train", "predict", "revoke", "evaluate")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -54,7 +55,7 @@ def stage(rows: int = 1500) -> Iterator[Stage]:
     with local_federation(("bank", "shop")) as federation:
         companies = make_companies(rows, 0)
         files = write_companies(companies, federation.root / "bank", federation.root / "shop")
-        federation.start(files, ID, n_jobs=1, labels={"bank": [LABEL]})
+        federation.start(files, ID, n_jobs=1, labels={"bank": [LABEL]}, protocols=KINDS)
         federation.wait_connected()
         configs = [federation.root / "coordinator" / "coordinator.toml"]
         configs += [federation.root / party / "party.toml" for party in federation.parties]

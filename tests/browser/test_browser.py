@@ -178,6 +178,16 @@ def test_contributions_are_measured_from_the_page(here: Stage, watched: Watched)
     playwright.expect(page.locator("#contribution")).to_contain_text("The values add up", timeout=PATIENCE)
 
 
+def test_a_model_is_evaluated_from_the_page(here: Stage, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{here.server.address}models/{here.model}")
+    page.fill("#evaluation input[name=tables]", "bank=newcomers shop=customers")
+    page.fill("#evaluation input[name=label]", "bank.default")
+    page.get_by_role("button", name="Evaluate").click()
+    playwright.expect(page.locator("#evaluation table")).to_contain_text("roc auc", timeout=PATIENCE)
+    playwright.expect(page.locator("#roc canvas")).to_be_visible()
+
+
 def test_a_party_leaves_and_its_receipt_is_seen(here: Stage, watched: Watched) -> None:
     page = watched.page
     page.on("dialog", lambda dialog: dialog.accept())

@@ -84,7 +84,7 @@ const DRAW = {
       legend: { show: curves.length > 1, top: 0, textStyle: { color: css("--soft") } },
       tooltip: { renderMode: "richText", trigger: "item" },
       xAxis: { type: "value", name: "false positive rate", nameLocation: "middle", nameGap: 26, max: 1 },
-      yAxis: { type: "value", name: "true positive rate", max: 1 },
+      yAxis: { type: "value", name: "true positive rate", max: 1, nameTextStyle: { color: css("--soft"), align: "left" } },
       series: [
         ...curves.map(([label, kinds]) => ({ name: label, type: "line", symbolSize: 5, data: kinds.roc.fpr.map((x, i) => [x, kinds.roc.tpr[i]]) })),
         { name: "chance", type: "line", symbol: "none", silent: true, lineStyle: { type: "dashed", color: css("--soft") }, data: [[0, 0], [1, 1]] },
