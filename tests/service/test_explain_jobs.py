@@ -231,7 +231,7 @@ def test_a_policy_that_does_not_allow_it_is_named(grown: Any, policy: dict[str, 
     ("policy", "words"),
     [
         ({"protocols": [kind for kind in KINDS if kind != "score"]}, "does not let users name single rows"),
-        ({"min_rows": 20}, "single rows are asked for by their ids, and this party takes part with 20 or more"),
+        ({"min_rows": 20}, "asks for single rows, and this party takes part with 20 or more"),
     ],
     ids=["score", "min_rows"],
 )

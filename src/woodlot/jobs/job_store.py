@@ -325,7 +325,7 @@ class JobStore:
             found = oob or OutOfBagResult()
             # the answers themselves are predictions, and to get these is a right of its own (`receive`)
             np.savez(folder / "out_of_bag.npz", residuals=found.residuals)
-            if found.outputs is not None:  # tenths of them, to compare answers for new rows with
+            if found.outputs is not None and facts.leader:  # tenths of them, to compare answers for new rows with
                 (folder / _ANSWERED).write_bytes(msgspec.json.encode(AnswersReference.of(found.outputs)))
             (folder / "facts.json").write_bytes(msgspec.json.encode(facts))
 

@@ -371,7 +371,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Refuse to answer for single rows, where the policy asks for many."""
         if self.min_rows > 1:
             raise PolicyError(
-                f"single rows are asked for by their ids, and this party takes part with {self.min_rows} or more "
+                f"the order asks for single rows, and this party takes part with {self.min_rows} or more "
                 "(min_rows); use the common rows instead"
             )
 
