@@ -92,6 +92,10 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "SplitsShared": {"helper service place commit": ("secret", _SEALED)},
     "RegisterAtHelper": {"forest": ("drawn", "has the name of a job"), "boxes": ("secret", _SEALED)},
     "RegisterAtService": {"forest": ("drawn", "has the name of a job"), "boxes": ("secret", _SEALED)},
+    "RegisteredAtHelper": {
+        "lines": ("secret", "hashes of the parties' words on their splits, and of the forest's name")
+    },
+    "RegisteredAtService": {"lines": ("secret", "as at the helper")},
     "RequestAdmitted": {"leave": ("secret", _SEALED)},
     "TakeValues": {"values leaves": ("secret", _SEALED)},
     "CompareAtHelper": {"owner place row column": ("secret", "in an order that is drawn by the parties")},

@@ -20,7 +20,7 @@ from share_world import ShareWorld, inner_nodes
 from woodlot.crypto import split_compare
 from woodlot.crypto.order_words import has_common_word
 from woodlot.crypto.streams import SecretStream
-from woodlot.exceptions import CiphertextError, DataError, EpochError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import CiphertextError, DataError, EpochError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.protocols.revocable import share_messages as msg
@@ -580,24 +580,72 @@ def test_members_that_are_made_again_answer_byte_for_byte(begun: Begun) -> None:
         np.testing.assert_array_equal(one.tops, other.tops)  # type: ignore[attr-defined]
 
 
-def test_a_party_that_seals_other_things_to_the_two_makes_the_epoch_useless_and_nothing_else(begun: Begun) -> None:
-    world, *_ = begun
-    provider = world.providers["bank"]
-    keys = world.run(prepare_shares(world.parties, helper=HELPER, key_service=KEYS, epoch=2))
+def deceiving(world: ShareWorld, name: str, boxes: tuple[str, ...], **changes: Any) -> None:
+    """Have a party seal something else to helper or key service than it tells of."""
+    provider = world.providers[name]
     answer = provider.handle
 
     def lying(message: Message) -> Message:
         reply = answer(message)
         if isinstance(reply, msg.SplitsShared) and provider._staged is not None:
-            held = open_held(world.key_service._staged, KEYS, "bank", FOREST, reply.service)  # type: ignore[arg-type]
-            other = msgspec.structs.replace(held, commit=bytes(COMMIT_BYTES))
-            reply = msgspec.structs.replace(reply, service=seal_held(provider._staged, KEYS, other))
+            for box in boxes:
+                holder, member = (HELPER, world.helper) if box == "helper" else (KEYS, world.key_service)
+                assert member._staged is not None
+                held = open_held(member._staged, holder, name, FOREST, getattr(reply, box))
+                sealed = seal_held(provider._staged, holder, msgspec.structs.replace(held, **changes))
+                reply = msgspec.structs.replace(reply, **{box: sealed})
         return reply
 
     provider.handle = lying  # type: ignore[method-assign]
-    splits = world.run(share_splits(world.planted.coordinator, keys, fingerprint=FOREST))
-    world.run(commit_shares(keys))
-    request = world.request(some_rows(0, 1), splits)
-    world.helper.handle(world.take(request))
-    fields = world.fields(request, splits, inner_nodes(world.planted)[:1], [0])
-    refused(world, world.key_service, msg.CompareAtService(**fields), EpochError, "signed for other splits")
+
+
+@pytest.mark.parametrize(
+    ("boxes", "named"),
+    [(("service",), KEYS), (("helper",), HELPER), (("helper", "service"), f"{HELPER} and {KEYS}")],
+    ids=["key service", "helper", "both"],
+)
+def test_a_party_that_seals_other_things_to_the_two_is_named_before_anything_is_used(
+    begun: Begun, boxes: tuple[str, ...], named: str
+) -> None:
+    """Its word to the coordinator is not what it has sealed; until then the epoch before goes on."""
+    world, old_keys, old = begun
+    keys = world.run(prepare_shares(world.parties, helper=HELPER, key_service=KEYS, epoch=2))
+    deceiving(world, "bank", boxes, commit=bytes(COMMIT_BYTES))
+    with pytest.raises(RemoteProtocolError, match=f"^bank has sealed other splits to {named} than it has told of"):
+        world.run(share_splits(world.planted.coordinator, keys, fingerprint=FOREST))
+    rows = some_rows(0, 1)
+    leaves = world.leaves(old_keys, old, world.request(rows, old))
+    assert leaves.shape[0] == len(rows)
+
+
+def test_a_party_that_seals_another_number_of_splits_is_in_what_is_said_of_all(begun: Begun) -> None:
+    world, *_ = begun
+    keys = world.run(prepare_shares(world.parties, helper=HELPER, key_service=KEYS, epoch=2))
+    total = len(inner_nodes(world.planted))
+    count = len(world.planted.splits["bank"].node)
+    deceiving(world, "bank", ("service",), total=total + 1)
+    with pytest.raises(LocalProtocolError, match=f"bank {count} of {total + 1}"):
+        world.run(share_splits(world.planted.coordinator, keys, fingerprint=FOREST))
+
+
+@pytest.mark.parametrize("change", ["left out", "added", "other"])
+def test_a_holder_that_tells_of_other_splits_is_named(begun: Begun, change: str) -> None:
+    """It cannot have another party taken for the liar without being named beside it."""
+    world, *_ = begun
+    keys = world.run(prepare_shares(world.parties, helper=HELPER, key_service=KEYS, epoch=2))
+    answer = world.helper.handle
+
+    def lying(message: Message) -> Message:
+        reply = answer(message)
+        if isinstance(reply, msg.RegisteredAtHelper):
+            lines = dict(reply.lines)
+            if change == "left out":
+                del lines["shop"]
+            else:
+                lines["mill" if change == "added" else "shop"] = bytes(COMMIT_BYTES)
+            reply = msg.RegisteredAtHelper(lines=lines)
+        return reply
+
+    world.helper.handle = lying  # type: ignore[method-assign]
+    with pytest.raises(RemoteProtocolError, match=HELPER):
+        world.run(share_splits(world.planted.coordinator, keys, fingerprint=FOREST))

@@ -49,6 +49,7 @@ from woodlot.protocols.revocable.share_keeping import (
     asking_facts,
     compared_digest,
     key_commit,
+    line_of,
     open_held,
     registration_of,
 )
@@ -145,8 +146,8 @@ class ShareHolder(ShareMember):
 
     # --- splits ---
 
-    def _register(self, message: msg.RegisterAt) -> None:
-        """Keep the shares of a forest, in place of those of the forest before."""
+    def _register(self, message: msg.RegisterAt) -> dict[str, bytes]:
+        """Keep the shares of a forest, in place of those of the forest before; returns a hash of each owner's."""
         staged = self._staged is not None and self._staged.epoch == message.epoch
         keys = self._staged_keys(message.epoch) if staged else self._present(message.epoch)
         members = {keys.helper, keys.key_service}
@@ -162,7 +163,11 @@ class ShareHolder(ShareMember):
             self._read_half(one)
         totals = {one.total for one in held.values()}
         if totals != {sum(one.count for one in held.values())}:
-            raise RemoteProtocolError("the parties vouch for another number of splits in all than they have sent")
+            told = ", ".join(f"{name} {one.count} of {one.total}" for name, one in sorted(held.items()))
+            raise RemoteProtocolError(
+                f"the parties vouch for another number of splits in all than they have sent ({told}); one of them has "
+                "sealed other splits than the forest has"
+            )
         registration = registration_of(
             keys.epoch, message.forest, {name: (one.count, one.commit) for name, one in held.items()}
         )
@@ -177,6 +182,7 @@ class ShareHolder(ShareMember):
         if not staged:  # also when repeated: it may have been killed in between
             self.book.keep_only(registration)
             self._forget()
+        return {name: line_of(keys.epoch, message.forest, name, one.count, one.commit) for name, one in held.items()}
 
     def _check_new(self, keys: EpochKeys, forest: str, total: int) -> None:
         """Refuse a forest that may not be registered, or not any more."""
@@ -309,8 +315,7 @@ class ShareHelper(ShareHolder):
 
     @takes(msg.RegisterAtHelper)
     def _on_RegisterAtHelper(self, message: msg.RegisterAtHelper) -> msg.RegisteredAtHelper:
-        self._register(message)
-        return msg.RegisteredAtHelper()
+        return msg.RegisteredAtHelper(lines=self._register(message))
 
     @takes(keys_msg.RevokeAtHelper)
     def _on_RevokeAtHelper(self, message: keys_msg.RevokeAtHelper) -> keys_msg.RevokedAtHelper:
@@ -420,8 +425,7 @@ class ShareService(ShareHolder):
 
     @takes(msg.RegisterAtService)
     def _on_RegisterAtService(self, message: msg.RegisterAtService) -> msg.RegisteredAtService:
-        self._register(message)
-        return msg.RegisteredAtService()
+        return msg.RegisteredAtService(lines=self._register(message))
 
     @takes(keys_msg.RevokeAtService)
     def _on_RevokeAtService(self, message: keys_msg.RevokeAtService) -> keys_msg.RevokedAtService:

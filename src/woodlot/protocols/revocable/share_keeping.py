@@ -116,6 +116,11 @@ def registration_of(epoch: int, forest: str, commits: Mapping[str, tuple[int, by
     return hashlib.sha256(msgspec.msgpack.encode((TAG, "shared splits", epoch, forest, lines))).digest()
 
 
+def line_of(epoch: int, forest: str, owner: str, count: int, commit: bytes) -> bytes:
+    """The hash of what one owner has committed to. Holders tell it, so that one that tells them two things is named."""
+    return hashlib.sha256(msgspec.msgpack.encode((TAG, "splits of one", epoch, forest, owner, count, commit))).digest()
+
+
 def seal_held(keys: EpochKeys, holder: str, held: HeldShares) -> bytes:
     """At an owner: a half for its holder."""
     return seal(keys.key_with(holder, "shares"), msgspec.msgpack.encode(held), holder, held.forest)

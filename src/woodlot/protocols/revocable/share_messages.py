@@ -95,16 +95,29 @@ class RegisterAtService(RegisterAt):
     )
 
 
-class RegisteredAtHelper(Message):
+class RegisteredAt(Message, abstract=True):
+    """A holder of shares has them, and none of forests before.
+
+    It tells what each party has sealed to it, as a hash (`share_keeping.line_of`): the coordinator, who has the party's
+    own word, names a party that has sealed other things to helper and key service.
+    """
+
+    lines: dict[str, Commit]
+
+
+_LINES = "of each party a hash of how many splits it has, and of its word on them; both were told before"
+
+
+class RegisteredAtHelper(RegisteredAt):
     """The helper has its shares, and none of forests before."""
 
-    discloses: ClassVar = Disclosure(*_FROM_HELPER, "nothing but that", "clear")
+    discloses: ClassVar = Disclosure(*_FROM_HELPER, _LINES, "clear")
 
 
-class RegisteredAtService(Message):
+class RegisteredAtService(RegisteredAt):
     """The key service has its shares, and none of forests before."""
 
-    discloses: ClassVar = Disclosure(*_FROM_KEYS, "nothing but that", "clear")
+    discloses: ClassVar = Disclosure(*_FROM_KEYS, _LINES, "clear")
 
 
 # --- predictions ---

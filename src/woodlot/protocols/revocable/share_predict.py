@@ -35,7 +35,7 @@ from woodlot.protocols.revocable.epoch_keys import SEAL_BYTES, seal
 from woodlot.protocols.revocable.revocable_keys import PHASE as KEYS
 from woodlot.protocols.revocable.revocable_keys import meet_members
 from woodlot.protocols.revocable.share_holders import service_values
-from woodlot.protocols.revocable.share_keeping import RequestPart, asking_facts, key_commit, registration_of
+from woodlot.protocols.revocable.share_keeping import RequestPart, asking_facts, key_commit, line_of, registration_of
 from woodlot.protocols.revocable.tickets import REQUEST_PURPOSE, ticket_bytes
 from woodlot.trees.predict import Vote, outputs_from_leaves
 
@@ -182,9 +182,27 @@ def share_splits(
         ),
     }
     replies = yield Round(SHARING, register)
-    reply_of(replies[keys.helper], msg.RegisteredAtHelper, keys.helper)
-    reply_of(replies[keys.key_service], msg.RegisteredAtService, keys.key_service)
+    helper = reply_of(replies[keys.helper], msg.RegisteredAtHelper, keys.helper)
+    service = reply_of(replies[keys.key_service], msg.RegisteredAtService, keys.key_service)
+    lines = {name: line_of(keys.epoch, fingerprint, name, *commits[name]) for name in staying}
+    _check_registered(lines, {keys.helper: helper.lines, keys.key_service: service.lines})
     return SharedSplits(keys.epoch, inner, place, fingerprint, commits)
+
+
+def _check_registered(lines: dict[str, bytes], told: dict[str, dict[str, bytes]]) -> None:
+    """Refuse splits that helper and key service do not have alike, and as their owner has said; name the owner.
+
+    Requests would find out, too, but not whose splits they are.
+    """
+    for holder, registered in told.items():
+        if set(registered) != set(lines):
+            raise RemoteProtocolError(f"{holder} has not registered the splits of all parties, or those of others")
+    for owner, line in lines.items():
+        if odd := [holder for holder, registered in told.items() if registered[owner] != line]:
+            raise RemoteProtocolError(
+                f"{owner} has sealed other splits to {' and '.join(odd)} than it has told of, or that is not what was "
+                f"registered there. No request could be answered: have {owner} mended or leave, and order new keys"
+            )
 
 
 def _number(forest: CoordinatorForest, name: str) -> int:
