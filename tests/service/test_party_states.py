@@ -45,7 +45,7 @@ LEFT = ("revoke", "revoke-revocable", "revoke-rows", "leave-shares")
 JOBS = (
     "train", "align", "predict", "classical", "sealed", "train-linear", "predict-linear", "score", "train-revocable",
     "train-rows", "train-rows alone", "predict-rows", "encrypted-splits", "led train", "led predict", "led score",
-    "hidden train", "evaluate", "evaluate-linear", "catalog", *LEFT,
+    "hidden train", "evaluate", "evaluate-linear", "catalog", "delete", *LEFT,
 )  # fmt: skip
 KEYS = ("keys", "predict-encrypted", "shares", "predict-shares", "train-shares")
 SIDES = [

@@ -6,6 +6,7 @@ from types import ModuleType
 
 from woodlot.jobs import job_messages, row_job_messages
 from woodlot.jobs.catalog import catalog_messages
+from woodlot.jobs.delete import delete_messages
 from woodlot.jobs.evaluate import evaluate_messages
 from woodlot.jobs.led import led_messages
 from woodlot.protocols.align import align_messages
@@ -24,6 +25,7 @@ MODULES: tuple[ModuleType, ...] = (
     row_job_messages,
     evaluate_messages,
     catalog_messages,
+    delete_messages,
     led_messages,
     align_messages,
     forest_messages,

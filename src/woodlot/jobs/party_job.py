@@ -126,7 +126,7 @@ class PartyJob(OpenedJob):
             raise PolicyError(f"a job of the kind {kind.name!r} cannot be led by a party")
         if kind.led:
             home.policy.check_lead(order.leader)
-        if model := getattr(order, "model", ""):
+        if (model := getattr(order, "model", "")) and not kind.erases:
             home.store.check_leader(model, order.leader)
         part = open_part(order, home.identity)
         asked = AskedOrder(home, completed(order, part), user, message.certificate, part)
