@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hospitals import HOSPITALS, LABEL, ROW_POLICY, extra_trees, hospitals, rows_of
 from party_bench import Bench, play
 from party_bench import train_order as bench_order
 from processes import small_tables, wait_until
@@ -15,6 +16,7 @@ from small_jobs import COORDINATOR, PARTIES, train_order, user_of
 from typer.testing import CliRunner
 from world import POLICY, World, running
 
+import woodlot as wl
 from woodlot.cli import app
 from woodlot.exceptions import DataError, JobFailed, PolicyError, RemoteProtocolError
 from woodlot.jobs.delete.delete_jobs import DeleteOrder
@@ -80,6 +82,20 @@ def test_a_model_that_a_party_leads_is_erased_there_too(world: World) -> None:
         alice.client.delete_model(model)
         assert folders(world, model) == NOWHERE
         assert list(alice.client.models()) == []
+
+
+def test_a_forest_over_rows_is_deleted_where_privacy_is_required(tmp_path: Path) -> None:
+    """A deletion tells nothing, so parties that take differentially private jobs only take it, too."""
+    policy = ROW_POLICY | {"protocols": ["train-rows", "delete"]}
+    world = hospitals(tmp_path, policy=policy, privacy={"epsilon": 50.0, "required": True})
+    with running(world), rows_of(world) as alice:
+        forest = extra_trees(privacy=wl.GlobalDP(epsilon=2.0)).fit(alice, y=LABEL)
+        (model,) = alice.client.models()
+        assert len(forest.classes_) == 2
+        alice.client.delete_model(model.model)
+        assert list(alice.client.models()) == []
+        for name in (COORDINATOR, *HOSPITALS):
+            assert not list((tmp_path / name / "state").rglob(model.model))
 
 
 def test_only_the_user_who_has_ordered_a_model_deletes_it(world: World) -> None:
