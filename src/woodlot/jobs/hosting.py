@@ -275,4 +275,5 @@ def _tell_end(host: JobHost, job: str, carrier_for: Callable[[str], Carrier]) ->
                 driver.ask({party: host.end_notice(stored, party)})
             host.store.told(job, party)
         except WoodlotError as error:  # the outcome stands
-            logger.warning("%s could not be told that job %s has ended: %s", party, job, error)
+            fields = {"job": job, "party": party}
+            logger.warning("%s could not be told that job %s has ended: %s", party, job, error, extra=fields)

@@ -156,7 +156,7 @@ class PartyJob(OpenedJob):
         if part.table not in tables:
             raise DataError("it has no table of the name that the order gives; ask it for the names of its tables")
         self._check_roles(tables[part.table], part)
-        with private_errors(f"job {self.job}", "its table cannot be used"):
+        with private_errors(self.job, "its table cannot be used"):
             room = self.home.room
             loaded = self.home.held.read(tables[part.table], None if room is None else room.spool)
         self._check_choice(loaded, part)
