@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 
+import woodlot
 from woodlot.cli._service import MAX_MESSAGE, log_formatter
 from woodlot.exceptions import DataError, PolicyError
 
@@ -68,3 +71,32 @@ def test_a_traceback_keeps_its_lines_and_the_words_of_its_errors_have_none(form:
 
 def test_json_has_the_message_as_it_was() -> None:
     assert json.loads(written("json", FORGED))["message"] == FORGED
+
+
+def test_what_a_line_is_about_is_fields_for_machines_and_words_for_people() -> None:
+    record = logging.LogRecord("woodlot", logging.INFO, __file__, 1, "job %s is done", ("ab",), None)
+    vars(record).update({"job": "ab", "kind": "train", "state": "done", "user": "x" * 3_900_000, "secret": "no"})
+    line = json.loads(log_formatter("json").format(record))
+    assert {"job": "ab", "kind": "train", "state": "done"}.items() <= line.items()
+    assert line["user"].endswith("... (cut)")
+    assert "party" not in line
+    assert "secret" not in line
+    assert log_formatter("text").format(record).endswith("job ab is done")
+
+
+SERVICES = ("service", "jobs", "runtime")
+LOGS = ("info", "warning", "error", "exception")
+
+
+def test_every_line_of_a_service_about_a_job_has_it_as_a_field() -> None:
+    """A line that names a job in its words and not in its fields cannot be found by the job."""
+    package = Path(woodlot.__file__).parent
+    without = []
+    for path in sorted(path for room in SERVICES for path in (package / room).rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
+                continue
+            words = call.args[0]
+            if call.func.attr in LOGS and isinstance(words, ast.Constant) and "job %s" in str(words.value):
+                without += [] if any(given.arg == "extra" for given in call.keywords) else [f"{path}:{call.lineno}"]
+    assert without == []

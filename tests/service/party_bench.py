@@ -23,6 +23,7 @@ from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs import policy
 from woodlot.jobs.catalog.catalog_jobs import CatalogOrder
+from woodlot.jobs.delete.delete_jobs import DeleteOrder
 from woodlot.jobs.evaluate.report_seal import new_report_key
 from woodlot.jobs.home import PartyHome
 from woodlot.jobs.job_store import JobStore
@@ -261,6 +262,7 @@ def recorded_others(root: Path) -> Iterator[Recorded]:
             "evaluate": play(bench, EvaluateOrder(**_reported(bench), model=scored.job, score_at="bank")),
             "evaluate-linear": play(bench, EvaluateLinearOrder(**_reported(bench), model=fitted.job, score_at="bank")),
             "catalog": play(bench, CatalogOrder(**_reported(bench))),
+            "delete": play(bench, DeleteOrder(**bench.fields(), model=play(bench, train_order(bench)).job)),
         }
         yield Recorded(bench, plays)
 

@@ -45,7 +45,8 @@ LEFT = ("revoke", "revoke-revocable", "revoke-rows", "leave-shares")
 JOBS = (
     "train", "align", "predict", "classical", "sealed", "train-linear", "predict-linear", "score", "train-revocable",
     "train-rows", "train-rows alone", "predict-rows", "evaluate-rows", "encrypted-splits", "led train", "led predict",
-    "led score", "explain", "drift", "hidden train", "evaluate", "evaluate-linear", "catalog", *LEFT,
+    "led score", "explain", "drift", "hidden train", "evaluate", "evaluate-linear", "catalog", "delete",
+    *LEFT,
 )  # fmt: skip
 KEYS = ("keys", "predict-encrypted", "shares", "predict-shares", "train-shares")
 SIDES = [

@@ -217,7 +217,7 @@ class TestLimits:
 
     def test_defaults(self) -> None:
         policy = Policy()
-        assert policy.protocols == ("align", "train", "predict", "revoke")
+        assert policy.protocols == ("align", "train", "predict", "revoke", "delete")
         assert not policy.share_model
         assert (policy.predictions_per_day, policy.trainings_per_day) == ("unlimited", "unlimited")
         assert policy.receive == ()

@@ -23,6 +23,7 @@ from woodlot.cli._client import (
     refuse_options_before,
     reporting,
 )
+from woodlot.cli._confirm import confirmed
 from woodlot.exceptions import ModelFileError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 models = typer.Typer(
     name="models",
     invoke_without_command=True,
-    help="List, show and export the forests that were grown.",
+    help="List, show, export and delete the forests that were grown.",
     epilog="A model is known by its name, its id, or the beginning of its id.",
 )
 
@@ -46,7 +47,7 @@ def listed_by_default(
     job: JobFileOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """List, show and export the forests that were grown."""
+    """List, show, export and delete the forests that were grown."""
     if ctx.invoked_subcommand is not None:
         refuse_options_before(ctx, "woodlot models show MODEL --json")
         return
@@ -212,3 +213,32 @@ def export(
     if not known.complete:
         others = one_line(", ".join(known.unwilling))
         typer.echo(f"The splits stay with {others}: predict with them, as model.predict(federation).")
+
+
+@models.command()
+def delete(
+    model: Model,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    coordinator: CoordinatorOption = None,
+    identity: IdentityOption = None,
+    job: JobFileOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a model of yours: the coordinator and every party erase their parts. There is no way back.
+
+    All parties must be connected, or become so. That the model was deleted, when and by whom, stays in the list of jobs
+    and in the journals (`woodlot audit JOB`); so do predictions that were delivered.
+
+    Example: `woodlot models delete credit-risk`
+    """
+    with reporting(as_json), reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
+        known = client.find_model(model)
+        name = one_line(known.name) or known.model[:SHORT]
+        if not yes:
+            parties = one_line(", ".join(known.parties))
+            confirmed(f"Delete model {name} ({known.model}) at the coordinator and at {parties}?")
+        done = client.delete_model(known.model)
+    if as_json:
+        print_json({"model": known.model, "name": known.name, "job": done.job, "deleted": True})
+        return
+    typer.echo(f"Model {name} is deleted. The record: woodlot audit {done.job[:SHORT]}")

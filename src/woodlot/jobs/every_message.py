@@ -6,6 +6,7 @@ from types import ModuleType
 
 from woodlot.jobs import job_messages, row_job_messages
 from woodlot.jobs.catalog import catalog_messages
+from woodlot.jobs.delete import delete_messages
 from woodlot.jobs.drift import drift_messages
 from woodlot.jobs.evaluate import evaluate_messages, pooled_messages
 from woodlot.jobs.explain import explanation_messages
@@ -29,6 +30,7 @@ MODULES: tuple[ModuleType, ...] = (
     pooled_messages,
     drift_messages,
     catalog_messages,
+    delete_messages,
     led_messages,
     align_messages,
     forest_messages,

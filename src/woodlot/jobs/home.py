@@ -240,14 +240,14 @@ class LedWork(Work, Protocol):
 
 
 @contextmanager
-def private_errors(where: str, told: str) -> Iterator[None]:
+def private_errors(job: str, told: str) -> Iterator[None]:
     """Errors that may name columns or files go to the party's own log; the other side is told less."""
     try:
         yield
     except (DataError, ConfigError, ModelFileError, ValueError, TypeError) as error:
         ours = isinstance(error, WoodlotError)
         words, trace = (str(error), None) if ours else ("an error that may quote values", wordless(error))
-        logger.error("%s: %s", where, words, exc_info=trace)
+        logger.error("job %s: %s", job, words, exc_info=trace, extra={"job": job})
         raise DataError(f"{told}; its own log says why") from None
 
 

@@ -76,18 +76,18 @@ class JobHost:
         if kind.deed:  # it puts an end to what the model's user relies on
             model = getattr(order, "model", "")
             owner = self.store.model_facts(model).user
-            if owner != user and not is_signing_party(user):  # which leaves, and nothing else
+            if owner != user and (kind.erases or not is_signing_party(user)):  # a party leaves, and nothing else
                 raise PolicyError(f"model {model} was ordered by {owner}; only {owner} may {kind.deed}")
 
     def _check_leader(self, order: Order, kind: Kind) -> None:
         """Refuse an order whose leader is not that of its model, or whose kind no party can lead."""
         leader, model = order.leader or "", getattr(order, "model", "")
         facts = self.store.model_facts(model) if model else None
-        if facts is not None and facts.leader and facts.replaced_by:
+        if facts is not None and facts.leader and facts.replaced_by and not kind.erases:
             raise DataError(f"model {model} was replaced by {facts.replaced_by} when a party left it; use that one")
         if facts is not None and isinstance(order, RevokeOrder):
             check_hidden_leaving(order, hidden=facts.is_hidden)
-        if facts is not None and facts.leader != leader:
+        if facts is not None and facts.leader != leader and not kind.erases:
             if not facts.leader:
                 raise DataError(
                     f"model {model} is kept by the coordinator, and the order names {leader!r} as its leader"
@@ -272,4 +272,5 @@ def _tell_end(host: JobHost, job: str, carrier_for: Callable[[str], Carrier]) ->
                 driver.ask({party: host.end_notice(stored, party)})
             host.store.told(job, party)
         except WoodlotError as error:  # the outcome stands
-            logger.warning("%s could not be told that job %s has ended: %s", party, job, error)
+            fields = {"job": job, "party": party}
+            logger.warning("%s could not be told that job %s has ended: %s", party, job, error, extra=fields)

@@ -348,6 +348,16 @@ class JobStore:
             self._erase(self.folder / kind / model)
         self._keep_facts(facts)
 
+    def has_keys(self, model: str) -> bool:
+        """Whether other members have keys or shares of a model."""
+        return (self.folder / "keys" / model).exists()
+
+    def delete_model(self, model: str) -> None:
+        """Erase all that is kept of a model; its job stays in the list of jobs."""
+        if JOB_ID.fullmatch(model):
+            for kind in ("models", "rebuilding"):
+                self._erase(self.folder / kind / model)
+
     def keep_receipt(self, job: str, text: str) -> None:
         """Store the receipt of a revocation."""
 

@@ -127,6 +127,8 @@ class Kind:
     keeps_order : {"done", "ended", ""}
         Until when the coordinator keeps the order: after a job that is done, since what was ordered is looked at later;
         after any that has ended; or until the end, after which a digest takes its place.
+    erases : bool
+        Whether it only erases a model: then the coordinator runs it, whoever leads the other jobs of the model.
     with_members : bool
         Whether helpers and key services take part.
     led : bool
@@ -151,6 +153,7 @@ class Kind:
     private: bool = False
     outcome: Outcome = ""
     keeps_order: Literal["done", "ended", ""] = ""
+    erases: bool = False
     with_members: bool = False
     led: bool = False
     dealer: Callable[[Any, DealerSeat], Handler | None] | None = None

@@ -7,6 +7,7 @@ from woodlot.jobs.columns import columns_jobs as columns
 from woodlot.jobs.columns import revoke_jobs as leaving
 from woodlot.jobs.columns.columns_work import ColumnsWork
 from woodlot.jobs.columns.revoke_work import RevokeWork
+from woodlot.jobs.delete.delete_jobs import DeleteOrder, DeleteWork, check_deletion, delete_job, keep_deletion
 from woodlot.jobs.drift import drift_jobs as drifting
 from woodlot.jobs.drift.drift_orders import DriftOrder
 from woodlot.jobs.drift.drift_work import DriftWork
@@ -145,6 +146,18 @@ KINDS = (
         work=CatalogWork,
         keep=keep_catalog,
         listed_as="align",  # what it tells has a setting of its own
+    ),
+    Kind(
+        order=DeleteOrder,
+        right="train",
+        protocol=delete_job,
+        work=DeleteWork,
+        keep=keep_deletion,
+        check=check_deletion,
+        deed="delete it",
+        needs_table=False,
+        private=True,  # it tells nothing
+        erases=True,
     ),
     # --- linear models over columns ---
     Kind(

@@ -126,7 +126,7 @@ class PartyJob(OpenedJob):
             raise PolicyError(f"a job of the kind {kind.name!r} cannot be led by a party")
         if kind.led:
             home.policy.check_lead(order.leader)
-        if model := getattr(order, "model", ""):
+        if (model := getattr(order, "model", "")) and not kind.erases:
             home.store.check_leader(model, order.leader)
         part = open_part(order, home.identity)
         asked = AskedOrder(home, completed(order, part), user, message.certificate, part)
@@ -156,7 +156,7 @@ class PartyJob(OpenedJob):
         if part.table not in tables:
             raise DataError("it has no table of the name that the order gives; ask it for the names of its tables")
         self._check_roles(tables[part.table], part)
-        with private_errors(f"job {self.job}", "its table cannot be used"):
+        with private_errors(self.job, "its table cannot be used"):
             room = self.home.room
             loaded = self.home.held.read(tables[part.table], None if room is None else room.spool)
         self._check_choice(loaded, part)

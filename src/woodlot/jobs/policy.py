@@ -214,7 +214,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     """
 
-    protocols: tuple[str, ...] = ("align", "train", "predict", "revoke")
+    protocols: tuple[str, ...] = ("align", "train", "predict", "revoke", "delete")
     train: tuple[str, ...] = ()
     predict: tuple[str, ...] = ()
     min_rows: _AtLeastOne = 1

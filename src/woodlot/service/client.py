@@ -347,6 +347,21 @@ class Client:
         except DataError:  # what is asked of the coordinator next says why: it is unknown, or was replaced
             return ""
 
+    def delete_model(self, name: str) -> msg.JobFacts:
+        """Have a model of the user's own erased at the coordinator and at all its parties; returns the job.
+
+        Raises
+        ------
+        WoodlotError
+            If there is no such model, it is not the user's own or in use, or a party does not erase its part.
+
+        """
+        from woodlot.jobs.delete.delete_jobs import DeleteOrder
+
+        model = self.find_model(name)
+        order = DeleteOrder(**self.order_fields({party: Part() for party in model.parties}), model=model.model)
+        return self.finish(self.submit(order).job)
+
     def model(self, model: str) -> msg.ModelPart:
         """The coordinator's part of a model, or the leader's where a party has led its training."""
         leader = self.leader_of(model)

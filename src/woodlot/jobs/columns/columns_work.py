@@ -198,7 +198,7 @@ class ColumnsWork(MessageHandler):
             rows = self._common_rows()
             watch = OrderedTraining(order.plan, len(rows))
             watch.check(message)
-            with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
+            with private_errors(self.job, "its labels or its table cannot be used"):
                 table = self._table(rows, self._features())
                 self._forest = VerticalParty(
                     self.home.identity.name,
@@ -293,7 +293,7 @@ class ColumnsWork(MessageHandler):
         """This party as the label holder that leads a hidden training."""
         order = self._hidden_order()
         taken, rows, table = self._hidden_rows(order)
-        with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
+        with private_errors(self.job, "its labels or its table cannot be used"):
             return hidden_leader(taken, rows, table, self._own_target(order.plan.task == "classes", rows))
 
     def _hidden_order(self) -> TrainOrder:
@@ -304,13 +304,13 @@ class ColumnsWork(MessageHandler):
         rows, taken = self._common_rows(), self._taken
         self.home.policy.check_leaf(order.plan.rules(len(rows), len(rows)).min_samples_leaf)
         self.home.policy.check_cells(order.plan, len(rows))
-        with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
+        with private_errors(self.job, "its labels or its table cannot be used"):
             table = self._table(rows, self._features())
         return TakenOrder(taken.home, order, taken.user, taken.certificate, taken.part, taken.loaded), rows, table
 
     def keep_hidden(self, part: PartyForest) -> None:
         """Take this party's part of a forest that was grown hidden; it is kept as any other."""
-        with private_errors(f"job {self.job}", "its table cannot be used"):
+        with private_errors(self.job, "its table cannot be used"):
             table = self._table(self._common_rows(), self._features())
             self._forest = VerticalParty(
                 self.home.identity.name,
@@ -435,7 +435,7 @@ class ColumnsWork(MessageHandler):
         return rows
 
     def _private_table(self) -> AbstractContextManager[None]:
-        return private_errors(f"job {self.job}", "its table does not have the columns that the model was trained with")
+        return private_errors(self.job, "its table does not have the columns that the model was trained with")
 
     def _spend(self, rows: NDArray[np.int64]) -> None:
         self.home.store.spend_predictions(self.job, self._taken.user, int((rows >= 0).sum()), datetime.now(UTC))
@@ -474,7 +474,7 @@ class ColumnsWork(MessageHandler):
         score = None
         if message.score:
             self._scored.check(message)
-            with private_errors(f"job {self.job}", "its labels cannot be used"):
+            with private_errors(self.job, "its labels cannot be used"):
                 score = self._score(message, rows)
             self._spend(rows)  # a score tells of labels: it counts also where no part of the model was asked for here
         if message.keep:

@@ -78,7 +78,7 @@ class RevokeWork(ColumnsWork, refuses=_REFUSED):
             raise RemoteProtocolError("this forest was grown hidden, and is grown again hidden; this training is open")
         if self._forest is None:
             rows, part = self._common_rows(), self._taken.part
-            with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
+            with private_errors(self.job, "its labels or its table cannot be used"):
                 table = self._table(rows, self._features())
                 former, plan = self._former, self._former_plan
                 if former is None or plan is None:

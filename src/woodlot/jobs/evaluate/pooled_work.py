@@ -156,7 +156,7 @@ class EvaluateRowsWork(MessageHandler):
             length = target_length()
         if message.order.length != length or message.order.bound < PAD_BOUND:
             raise RemoteProtocolError("the order of the sum does not fit the report")
-        with private_errors(f"job {taken.job}", "its labels cannot be used"):
+        with private_errors(taken.job, "its labels cannot be used"):
             if isinstance(numbers, ClassNumbers):
                 vector = class_vector(numbers, message.cuts, self._seen, to)
             else:

@@ -94,11 +94,10 @@ class Rating:
         return AnswersRated(report=np.frombuffer(report, np.uint8))
 
     def _beside_labels(self, message: RateAnswers, rows: NDArray[np.int64]) -> ClassNumbers | TargetNumbers:
-        where = f"job {self._taken.job}"
-        with private_errors(where, "its labels cannot be used"):
+        with private_errors(self._taken.job, "its labels cannot be used"):
             labels = natural_type(self._taken.loaded.values(str(self._taken.part.label))[rows])
             if not message.classes:
                 return TargetNumbers(check_targets(labels), message.outputs[:, 0])
             labels = check_classes(labels)
-        with private_errors(where, "some of its rows have classes that the model was not trained with"):
+        with private_errors(self._taken.job, "some of its rows have classes that the model was not trained with"):
             return ClassNumbers(labels, message.outputs, np.array(message.classes, object))

@@ -58,7 +58,7 @@ def named_rows(taken: TakenOrder[ExplainOrder]) -> NDArray[np.int64]:
     ids = taken.part.ids
     if isinstance(ids, msgspec.UnsetType) or not 1 <= len(ids) <= MAX_NAMED or len(set(ids)) < len(ids):
         raise DataError(f"an explanation names the ids of 1 to {MAX_NAMED:,} rows, none twice")
-    with private_errors(f"job {taken.job}", "its ids cannot be used"):
+    with private_errors(taken.job, "its ids cannot be used"):
         own = canonical_ids(taken.loaded.ids)
     kind = b"i" if own.kind == "whole numbers" else b"t"
     if len(own) and not all(value.startswith(kind) for value in ids):

@@ -59,7 +59,7 @@ class LinearWork(ColumnsWork, refuses=(*OPENING, *FOREST, TestRows)):
         if self._linear is not None:
             raise RemoteProtocolError("a training is open here already")
         rows = self._common_rows()
-        with private_errors(f"job {self.job}", "its labels or its table cannot be used"):
+        with private_errors(self.job, "its labels or its table cannot be used"):
             own = self._taken.loaded.table().select(self._features()).take(rows)
             name, target = self.home.identity.name, self._target(order, rows)
             if plan.protection == "hidden":

@@ -83,7 +83,7 @@ class RevocableWork(ColumnsWork, refuses=_REFUSED):
         if order.holder != self.home.identity.name:
             raise RemoteProtocolError("the order does not ask this party for labels")
         classes = order.task == "classes" if isinstance(order, RevokeRevocableOrder) else _is_classes(order)
-        with private_errors(f"job {self.job}", "its labels cannot be used"):
+        with private_errors(self.job, "its labels cannot be used"):
             target = self._own_target(classes, self._common_rows())
         return growing.LabelsSent(classes=target.classes, numbers=target.numbers, values=target.values)
 
@@ -109,7 +109,7 @@ class RevocableWork(ColumnsWork, refuses=_REFUSED):
             raise RemoteProtocolError("the order asks for a new forest, or for a former one to be regrown")
         participant = self._participant
         if participant is None:
-            with private_errors(f"job {self.job}", "its table cannot be used"):
+            with private_errors(self.job, "its table cannot be used"):
                 participant = Participant(
                     self.home.identity.name,
                     self._taken.loaded.table().select(self._features()).take(rows),

@@ -38,19 +38,19 @@ def own_rows(taken: Taken) -> NDArray[np.int64] | None:
 
 def own_ids(taken: Taken) -> list[bytes]:
     """The ids of all rows."""
-    with private_errors(f"job {taken.job}", "its ids cannot be used"):
+    with private_errors(taken.job, "its ids cannot be used"):
         return canonical_ids(taken.loaded.ids).values
 
 
 def keep_seen(taken: TakenOrder[TrainRowsOrder], rows: NDArray[np.int64] | None) -> None:
     """Keep which rows a model was trained on, to say so when it is evaluated on them."""
-    with private_errors(f"job {taken.job}", "its ids cannot be used"):
+    with private_errors(taken.job, "its ids cannot be used"):
         taken.home.store.keep_seen(taken.job, seen_points(taken, _every(taken, rows)))
 
 
 def count_seen(taken: TakenOrder[EvaluateRowsOrder], rows: NDArray[np.int64] | None) -> int | None:
     """How many of these rows were in the model's training; None where that is not known here."""
-    with private_errors(f"job {taken.job}", "its ids cannot be used"):
+    with private_errors(taken.job, "its ids cannot be used"):
         return taken.home.store.count_seen(taken.order.model, seen_points(taken, _every(taken, rows)))
 
 

@@ -63,7 +63,7 @@ class TrainRowsWork:
             ids = own_ids(taken)
             return ids if rows is None else [ids[row] for row in rows.tolist()]
 
-        with private_errors(f"job {taken.job}", "its labels or its table cannot be used"):
+        with private_errors(taken.job, "its labels or its table cannot be used"):
             if part.label is None:
                 raise DataError("the order names no column of labels")
             columns, labels = taken.features, loaded.values(part.label)
@@ -169,7 +169,7 @@ class PredictRowsWork(MessageHandler):
         self._asked.check(message)  # any forest could be sent, and its score tells of the labels
         forest, part = read_forest(message.files)
         table = taken.loaded
-        with private_errors(f"job {taken.job}", "its table does not have the columns that the model was trained with"):
+        with private_errors(taken.job, "its table does not have the columns that the model was trained with"):
             columns = match_columns(part.names, part.codings, table.table().select(table.features))
         predictor = Predictor(forest.structure, part.splits, forest.leaves)
         outputs = predictor.predict_outputs(columns, table.n_rows, "soft", home.n_jobs)
@@ -179,7 +179,7 @@ class PredictRowsWork(MessageHandler):
             if taken.order.score_epsilon is not None:
                 counts = self._noisy_counts(message, labels, outputs, forest.classes, taken.order.score_epsilon)
             else:
-                with private_errors(f"job {taken.job}", "its labels cannot be used"):
+                with private_errors(taken.job, "its labels cannot be used"):
                     score = score_of(natural_type(labels), outputs, forest.classes)
         # last of what can refuse: an order that comes to nothing costs nothing
         self._spend(table.n_rows)

@@ -70,9 +70,7 @@ class ScoreWork(MessageHandler):
         if message.model != self._order.model:
             raise RemoteProtocolError("the order is for another model")
         part = self._home.store.model(message.model, message.forest)
-        with private_errors(
-            f"job {self._job}", "its table does not have the columns or ids that the model was trained with"
-        ):
+        with private_errors(self._job, "its table does not have the columns or ids that the model was trained with"):
             every = np.arange(loaded.n_rows)
             table = (
                 loaded.table().select(loaded.features)

@@ -1,0 +1,1 @@
+"""Deleting a model, everywhere it is kept."""
