@@ -63,7 +63,10 @@ def join(
             root = Path(organisation) if folder is None else folder
             done = Joined(root, *make_requests(root, organisation, members), ())
         elif kit is not None:
-            done = take(kit, Path(read_kit(kit).organisation) if folder is None else folder, trusts)
+            found = read_kit(kit)
+            if authority is not None:  # also where the folder trusts it already, and nobody would be asked
+                trusts(found)
+            done = take(kit, Path(found.organisation) if folder is None else folder, trusts)
     _report(done, as_json)
 
 

@@ -70,7 +70,8 @@ class ExplainedParts(RowParts):
 
     def _check_explained(self, facts: ModelFacts) -> None:
         """Refuse by name a model that is not explained between organisations, before anything is ordered."""
-        from woodlot.jobs.explain.explain_jobs import HIDDEN, LINEAR, REVOCABLE
+        from woodlot.jobs.explain.explain_jobs import LINEAR, REVOCABLE
+        from woodlot.jobs.explain.explain_orders import HIDDEN
 
         if facts.is_hidden:
             raise DataError(HIDDEN)

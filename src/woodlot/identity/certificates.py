@@ -359,9 +359,11 @@ def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for its owner only; one that is there stays as it is."""
+    """Make a folder, and those above that are missing, for their owner only; those that are there stay as they are."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for one in reversed(missing or [folder]):
+            one.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise IdentityError(f"{folder} cannot be made a folder: {error.strerror}") from None
 

@@ -178,6 +178,13 @@ class PartyStore:
         """Whether this party has never kept a part of a forest."""
         return not (self.folder / "models" / job).is_dir()
 
+    def was_grown_hidden(self, job: str) -> bool:
+        """Whether this party has a part of a forest that was grown on secret shares."""
+        if self.has_no_part(job) or not (self.folder / "alignments" / job / "facts.json").is_file():
+            return False  # not here, or a linear model, which is kept without its plan
+        plan = read_alignment(self.folder, job)[0].plan
+        return plan is not None and plan.protection == "hidden"
+
     def keep_linear(self, job: str, model: str, part: PartyLinear, leader: str | None = None) -> str:
         """Store the party's part of a linear model, and who has led its training; returns its fingerprint."""
         with _on_disk("its part of the model"):

@@ -27,6 +27,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509 import Certificate
 
 from woodlot.data.decoding import from_json
 from woodlot.exceptions import IdentityError
@@ -45,6 +46,7 @@ RENEW_DAYS = 30
 """Certificates of organisations that run here are signed again when they end sooner than this."""
 
 _PURPOSE = "kit"
+_CONTRADICTS = "{} contradicts itself; ask the operator to provision again"
 _CSR = b"-----END CERTIFICATE REQUEST-----"
 
 
@@ -229,6 +231,8 @@ class Operator:
         """Sign an organisation's requests, whose fingerprint was compared, and write its kit."""
         if self.config.organisations[organisation].here:
             raise IdentityError(f"{organisation} runs here, so its keys are made here; no request is needed")
+        if len({one.fingerprint for one in requests}) < len(requests):
+            raise IdentityError(f"the request of {organisation} has one key for two members; each needs its own")
         for one in requests:
             self.authority.rivals(one)  # all or nothing: a second key for a name is refused before the first is signed
         signed = {one.subject.uri: self.authority.sign(one, days=self._days).decode() for one in requests}
@@ -334,8 +338,18 @@ def read_kit(path: Path) -> KitFacts:
             f"{path} is not signed by the authority that it names: it was changed on the way; ask for it again"
         ) from None
     if files.federation_of(issuer) != kit.federation or not members or not set(kit.certificates) <= members:
-        raise IdentityError(f"{path} contradicts itself; ask the operator to provision again")
+        raise IdentityError(_CONTRADICTS.format(path))
+    for uri, pem in kit.certificates.items():
+        _check_bundle(uri, pem.encode(), issuer, path)
     return kit
+
+
+def _check_bundle(uri: str, pem: bytes, issuer: Certificate, path: Path) -> None:
+    """Refuse certificates of another authority than the one whose fingerprint is compared, or for another member."""
+    own, *others = files.parse_certificates(pem, str(path))
+    files.check_issued(own, issuer, f"a certificate in {path}")
+    if others != [issuer] or files.subject_of(own, str(path)).uri != uri:
+        raise IdentityError(_CONTRADICTS.format(path))
 
 
 def join(path: Path, folder: Path, trusts: Callable[[KitFacts], None]) -> Joined:

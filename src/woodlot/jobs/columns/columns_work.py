@@ -116,7 +116,11 @@ class ColumnsWork(MessageHandler):
     def _on_OpenAlignment(self, message: align_messages.OpenAlignment) -> Message:
         order = self._order
         ordered = (order.row_parties, order.method, order.join)
-        if order.alignment is not None or (message.parties, message.method, message.join) != ordered:
+        if (
+            order.alignment is not None
+            or order.names_rows
+            or (message.parties, message.method, message.join) != ordered
+        ):
             raise RemoteProtocolError("the order does not ask for this alignment")
         return self._alignment().handle(message)
 

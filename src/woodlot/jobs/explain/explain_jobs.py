@@ -10,7 +10,7 @@ from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_jobs import check_prediction
 from woodlot.jobs.columns.common_rows import CommonRowCounts, open_rows, row_facts
-from woodlot.jobs.explain.explain_orders import ExplainOrder
+from woodlot.jobs.explain.explain_orders import HIDDEN, ExplainOrder
 from woodlot.jobs.explain.explain_work import ExplainWork
 from woodlot.jobs.explain.told_explanations import ToldExplanation, keep_sealed
 from woodlot.jobs.job_store import JobStore
@@ -20,10 +20,6 @@ from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.vertical.explain import explain_forest
 from woodlot.protocols.vertical.files import forest_id_of
 
-HIDDEN = (
-    "this forest has grown on secret shares (protection='hidden'), so that nobody learns which way rows go; an "
-    "explanation would tell the leader"
-)
 LINEAR = "explanations are of forests, and this is a linear model: its coefficients say what each column adds"
 REVOCABLE = "explanations between organisations are of federated forests, and this is a revocable one"
 

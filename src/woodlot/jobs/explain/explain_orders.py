@@ -8,6 +8,12 @@ from woodlot.jobs.orders import PredictOrder
 MAX_NAMED = 1_000
 """The most rows that one order names by their ids."""
 
+HIDDEN = (
+    "this forest has grown on secret shares (protection='hidden'), so that nobody learns which way rows go; an "
+    "explanation would tell the leader"
+)
+"""Why forests that were grown hidden are not explained; every party says so, for the leader would gain by it."""
+
 
 class ExplainOrder(PredictOrder, frozen=True, kw_only=True, tag="explain"):
     """Divide the answers of a forest among the parties and their columns, and tell the user alone.

@@ -13,14 +13,14 @@ from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_work import ColumnsWork
 from woodlot.jobs.evaluate.report_seal import ReportSeal
-from woodlot.jobs.explain.explain_orders import MAX_NAMED, ExplainOrder
+from woodlot.jobs.explain.explain_orders import HIDDEN, MAX_NAMED, ExplainOrder
 from woodlot.jobs.explain.told_explanations import ToldExplanation
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.ordered import OrderedExplanation, PlanWatch
 from woodlot.jobs.orders import PredictOrder
 
 
-class ExplainWork(ColumnsWork, refuses=(msg.TakeAnswers,)):
+class ExplainWork(ColumnsWork, refuses=(msg.TakeAnswers, msg.KeepAlignment)):
     """What a party does for an order to explain.
 
     What can be refused is refused when it is made, before any party has been asked for anything.
@@ -30,6 +30,8 @@ class ExplainWork(ColumnsWork, refuses=(msg.TakeAnswers,)):
         policy = taken.home.policy
         policy.check_explains()
         policy.check_wire_form("decisions")
+        if taken.home.store.was_grown_hidden(taken.order.model):
+            raise DataError(HIDDEN)
         super().__init__(taken)
         self._explains = policy.explains
         self._seal: ReportSeal | None = None
@@ -43,7 +45,8 @@ class ExplainWork(ColumnsWork, refuses=(msg.TakeAnswers,)):
         return OrderedExplanation()
 
     def _spend(self, rows: NDArray[np.int64]) -> None:
-        n_rows = int((rows >= 0).sum())
+        # rows that the user names cost something also where they are not here: else it finds out for nothing who is
+        n_rows = len(rows) if self._order.names_rows else int((rows >= 0).sum())
         self.home.store.spend_explanation(self.job, self._taken.user, n_rows, datetime.now(UTC))
 
     def seal(self, told: ToldExplanation) -> bytes:
