@@ -281,6 +281,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if n < self.min_rows:
             raise PolicyError(f"there are fewer {what} than this party's policy asks for (min_rows = {self.min_rows})")
 
+    @property
+    def fewest_told(self) -> int:
+        """The fewest rows that reports together may tell of: as many as one of them must be of."""
+        return max(self.min_rows, self.min_evaluation_rows)
+
     def check_evaluation(self, n: int) -> None:
         """Refuse an evaluation of fewer rows than the policy allows."""
         if n < self.min_evaluation_rows:
