@@ -125,6 +125,21 @@ def labels_from_sums(told: Iterable[ToldSums], answers: Floats) -> NDArray[np.bo
     return np.asarray(answers + spread * (a.T @ solved) > 0.5)
 
 
+def halves(n_rows: int, seed: int = 4) -> list[Numbers]:
+    """Random halves of the rows, as different seeds select: what tells most where all parts are admitted."""
+    rng = np.random.default_rng(seed)
+    return [np.flatnonzero(rng.random(n_rows) < 0.5) for _ in range(REPORTS)]
+
+
+def unions(n_rows: int, seed: int = 4) -> list[Numbers]:
+    """Equal parts of the rows, and random unions of them: what tells most of what a label holder admits."""
+    rng = np.random.default_rng(seed)
+    cell = rng.permutation(n_rows) % PARTS_OF_ROWS
+    joined = [rng.random(PARTS_OF_ROWS) < 0.5 for _ in range(REPORTS - PARTS_OF_ROWS)]
+    wanted = [*np.eye(PARTS_OF_ROWS, dtype=np.bool_), *(chosen for chosen in joined if chosen.any())]
+    return [np.flatnonzero(chosen[cell]) for chosen in wanted]
+
+
 def admitted(parts: Iterable[Numbers], least: int) -> Iterator[Numbers]:
     """The parts that a label holder tells of, one after the other; ``least`` as its policy says."""
     known, cells = np.empty(0, np.uint64), np.empty(0, np.uint32)
@@ -158,16 +173,14 @@ def evaluation_attacks(case: Case, params: dict[str, Any]) -> list[Finding]:
     answers = np.asarray(forest.predict_proba(case.subset(~half).federation()), np.float64)[:, 1]
     truth = case.numbers[~half]
     baseline = float(((answers > 0.5) == truth).mean())
-    rng = np.random.default_rng(4)
-    halves = [np.flatnonzero(rng.random(len(truth)) < 0.5) for _ in range(REPORTS)]
     found = []
-    for least in (1, len(truth) // PARTS_OF_ROWS):
-        parts = list(admitted(halves, least))
+    for least, ordered in ((1, halves(len(truth))), (len(truth) // PARTS_OF_ROWS, unions(len(truth)))):
+        parts = list(admitted(ordered, least))
         for to in (1, ROUNDED):
             value = read_labels(truth, answers, parts, to)
             setting = f"evaluations, min_evaluation_rows={least}, round_counts={to}"
             words = (
-                f"the numbers of {len(parts)} reports, of {REPORTS} that were ordered on halves of {len(truth):,} "
+                f"the numbers of {len(parts)} reports, of {REPORTS} that were ordered on parts of {len(truth):,} "
                 "rows, are sums of labels to who knows the answers and the parts"
             )
             seconds = time.perf_counter() - start
