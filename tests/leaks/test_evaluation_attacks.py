@@ -94,6 +94,21 @@ def test_many_models_on_the_same_rows_tell_labels_to_who_knows_their_answers() -
     assert read[10] <= read[1]
 
 
+def test_who_chooses_the_answers_reads_labels_from_one_report() -> None:
+    """What is left, too: a leader that works with the user has each row weigh half as much as the one before."""
+    y, _ = labels_and_answers()
+    read, odds = 40, np.zeros(N)
+    odds[:read] = 2.0 ** -np.arange(1, read + 1)
+    p = 1 / (1 + np.exp(-odds))
+    report = summarise(ClassNumbers(y, np.column_stack([1 - p, p]), np.array([0, 1])), Resampling(0), 0)
+    left = -np.log(1 - p).sum() - N * float(report.metrics["log_loss"] or 0)
+    found = []
+    for weight in odds[:read]:
+        found.append(int(left > weight - odds[read - 1] / 2))
+        left -= found[-1] * weight
+    assert found == y[:read].tolist()
+
+
 def test_a_quantile_is_the_target_of_one_row_and_is_not_told() -> None:
     rng = np.random.default_rng(0)
     n = 1001  # so many that every quantile is the error of one row

@@ -76,14 +76,12 @@ def told_sums(report: Summary, answers: Floats, rows: Numbers, n_rows: int) -> T
     yes = (answers > 1 - answers).astype(np.float64)
     found += [(yes, report.confusion[1][1], step), (1 - yes, report.confusion[1][0], step)]
     positives = float(sum(report.confusion[1]))
-    digits = max(1, int(np.log10(n / to)))
     for name, if_one, if_zero in (
         ("brier", (1 - p) ** 2, p**2),
         ("log_loss", -np.log(p), -np.log(1 - p)),
     ):
         told = report.metrics[name] or 0.0
-        lost = n * told * 10.0**-digits / 3 if to > 1 else 0.0
-        found.append((if_one - if_zero, n * told - float(if_zero.sum()), lost))
+        found.append((if_one - if_zero, n * told - float(if_zero.sum()), step))
     off = curve_step(n) / np.sqrt(12)
     for curves in report.curves.values():
         falling = np.argsort(-answers, kind="stable")
