@@ -172,7 +172,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Trainings in one day (UTC) from each label of this party, for all users together. A revocation that grows trees
         again is one.
     min_evaluation_rows : int
-        The fewest rows that an evaluation with a label of this party may be of.
+        The fewest rows that an evaluation with a label of this party may be of, and by which evaluations may differ.
     evaluations_per_day : int or "unlimited"
         Evaluations in one day (UTC) with each label of this party, for all users together.
     round_counts : int
