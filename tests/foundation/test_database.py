@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "service"))
@@ -23,6 +24,7 @@ from small_disk import small_disk
 
 from woodlot.exceptions import JournalError
 from woodlot.foundation.database import Database, Schema, open_reader
+from woodlot.jobs.evaluated_rows import EVALUATED, EVALUATED_FILE, EvaluatedRows
 from woodlot.jobs.job_store import SCHEMA, JobStore
 from woodlot.jobs.policy import BUDGET_FILE, PREDICTIONS, UNLIMITED, PredictionBudget
 from woodlot.privacy.accounting import Spend
@@ -66,6 +68,12 @@ KINDS = [
         PREDICTIONS,
         lambda at: PredictionBudget(at, UNLIMITED),
         lambda budget, number: budget.spend(f"job {number}", "alice", 1, NOON),
+    ),
+    Kind(
+        EVALUATED_FILE,
+        EVALUATED,
+        EvaluatedRows,
+        lambda record, number: record.take("t.y", np.array([number], np.uint64), 1),
     ),
     Kind(
         SECOND_COPY,

@@ -18,6 +18,7 @@ from woodlot.data.sources import LoadedTable
 from woodlot.data.whole_files import erase_folder, private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError, PolicyError
 from woodlot.jobs.drift.drift_references import ColumnsReference
+from woodlot.jobs.evaluated_rows import EvaluatedRows
 from woodlot.jobs.lasting_secret import CHECK_FILE, LastingSecret
 from woodlot.jobs.orders import JOB_ID
 from woodlot.jobs.policy import UNLIMITED, Limit, PredictionBudget
@@ -55,6 +56,7 @@ class PartyStore:
           secret              32 random bytes: the key of all codes that leave the party
           secret.check        tells a damaged or lost secret from a new one
           predictions.sqlite  how many rows were predicted on which day, and which labels were learnt from
+          evaluated.sqlite    which rows each label was evaluated on
           models/JOB/         the party's part of each model
           alignments/JOB/     which rows were common, and of which table
           answers/JOB.parquet answers that were delivered here, with the ids
@@ -68,6 +70,11 @@ class PartyStore:
         The party's name.
     predictions_per_day, trainings_per_day, evaluations_per_day, explanations_per_day : int or "unlimited"
         The policy's limits.
+
+    Attributes
+    ----------
+    evaluated : EvaluatedRows
+        Which rows each label was evaluated on.
 
     """
 
@@ -92,10 +99,12 @@ class PartyStore:
         self._budget = PredictionBudget(
             folder, predictions_per_day, trainings_per_day, evaluations_per_day, explanations_per_day
         )
+        self.evaluated = EvaluatedRows(folder)
 
     def close(self) -> None:
         """Close what is open."""
         self._budget.close()
+        self.evaluated.close()
 
     def secret_for(self, scope: str, purpose: str) -> bytes:
         """Secret bytes, always the same for this party, scope and purpose."""

@@ -190,7 +190,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Trainings in one day (UTC) from each label of this party, for all users together. A revocation that grows trees
         again is one.
     min_evaluation_rows : int
-        The fewest rows that an evaluation with a label of this party may be of.
+        The fewest rows that an evaluation with a label of this party may be of, and by which evaluations may differ.
     evaluations_per_day : int or "unlimited"
         Evaluations in one day (UTC) with each label of this party, for all users together.
     round_counts : int
@@ -310,6 +310,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Refuse to work on fewer rows than the policy allows."""
         if n < self.min_rows:
             raise PolicyError(f"there are fewer {what} than this party's policy asks for (min_rows = {self.min_rows})")
+
+    @property
+    def fewest_told(self) -> int:
+        """The fewest rows that reports together may tell of: as many as one of them must be of."""
+        return max(self.min_rows, self.min_evaluation_rows)
 
     def check_evaluation(self, n: int) -> None:
         """Refuse an evaluation of fewer rows than the policy allows."""

@@ -14,6 +14,7 @@ from woodlot.leaks import label_attacks as on_labels
 from woodlot.leaks import value_attacks as on_values
 from woodlot.leaks.alignment_attacks import id_attacks
 from woodlot.leaks.case import LABEL, Asset, Case, Finding, Tape, Told, not_attacked
+from woodlot.leaks.evaluation_attacks import evaluation_attacks
 from woodlot.leaks.hidden_attacks import hidden_findings
 from woodlot.leaks.label_attacks import known_rows, rank_correlation
 from woodlot.leaks.led_attacks import led_findings
@@ -27,13 +28,26 @@ from woodlot.leaks.value_attacks import Recovered
 from woodlot.protocols.core.part_files import COORDINATOR
 from woodlot.protocols.vertical.forest_messages import Decisions
 
-Part = Literal["labels", "values", "led", "hidden", "predictions", "linear", "revocable", "horizontal", "theft", "ids"]
+Part = Literal[
+    "labels",
+    "values",
+    "led",
+    "hidden",
+    "predictions",
+    "evaluations",
+    "linear",
+    "revocable",
+    "horizontal",
+    "theft",
+    "ids",
+]
 PARTS: tuple[Part, ...] = (
     "labels",
     "values",
     "led",
     "hidden",
     "predictions",
+    "evaluations",
     "linear",
     "revocable",
     "horizontal",
@@ -89,6 +103,9 @@ def run_leak_test(
         found += hidden_findings(case, chosen, say)
     if "predictions" in wanted:
         found += test.predictions()
+    if "evaluations" in wanted:
+        say("evaluating on parts of the rows")
+        found += evaluation_attacks(case, chosen)
     if "linear" in wanted:
         say("fitting a linear model")
         found += linear_attacks(case)

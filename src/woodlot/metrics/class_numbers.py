@@ -18,6 +18,8 @@ LIFT_SHARE = 0.1
 """Of the rows with the highest probabilities, how many lift looks at."""
 CURVE_POINTS = 20
 """Of a curve that leaves the label holder: each point is at the end of so many equal shares of the rows."""
+MIN_CURVE_STEP = 10
+"""Counts in such a curve are multiples of this, or of a larger number."""
 CALIBRATION_BINS = 10
 MIN_BIN_ROWS = 20
 """Fewer rows of a bin would tell single labels to who knows the predictions: such bins are left out."""
@@ -36,6 +38,21 @@ RANKED = ("roc_auc", "average_precision", "ks", "lift")
 TWO_CLASSES = ("ks", "lift")
 
 Weights = NDArray[np.float64]
+
+
+def curve_step(n_rows: int) -> int:
+    """To multiples of what counts in curves are rounded, where they leave the label holder.
+
+    It is a tenth of the rows between two points, or more. Exact ones, on all unions of a few parts of the rows, are so
+    many sums of labels that they can be solved: see `woodlot.leaks.evaluation_attacks`.
+    """
+    return max(MIN_CURVE_STEP, n_rows // (10 * CURVE_POINTS))
+
+
+def _coarse(counts: NDArray[Any], n_rows: int) -> NDArray[np.float64]:
+    """Counts as curves have them."""
+    step = curve_step(n_rows)
+    return np.asarray(np.round(np.asarray(counts, np.float64) / step) * step)
 
 
 class Ranking:
@@ -75,14 +92,18 @@ class Ranking:
         }
 
     def coarse_curves(self) -> dict[str, dict[str, list[float]]]:
-        """ROC and precision-recall curves at `CURVE_POINTS` shares of the rows, so that no point stands for one row."""
-        hits, misses = np.cumsum(self._positive)[self._last], np.cumsum(1 - self._positive)[self._last]
-        found = hits + misses
+        """ROC and precision-recall curves at `CURVE_POINTS` shares of the rows, of rounded counts (`curve_step`)."""
+        hits = np.cumsum(self._positive)[self._last]
+        found = self._last + 1.0
         ends = np.searchsorted(found, found[-1] * np.arange(1, CURVE_POINTS + 1) / CURVE_POINTS)
         at = np.unique(np.minimum(ends, len(found) - 1))
-        recall, precision = hits[at] / hits[-1], hits[at] / found[at]
+        told = np.clip(_coarse(hits[at], len(self._order)), found[at] - (found[-1] - hits[-1]), found[at])
+        told = np.minimum(told, hits[-1])
+        told[-1] = hits[-1]
+        misses = found[at] - told
+        recall, precision = told / hits[-1], told / found[at]
         return {
-            "roc": {"fpr": [0.0, *(misses[at] / misses[-1]).tolist()], "tpr": [0.0, *recall.tolist()]},
+            "roc": {"fpr": [0.0, *(misses / misses[-1]).tolist()], "tpr": [0.0, *recall.tolist()]},
             "precision_recall": {"precision": precision[::-1].tolist(), "recall": recall[::-1].tolist()},
         }
 
@@ -194,7 +215,8 @@ class ClassNumbers:
             bins = np.minimum((p * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
             rows = np.bincount(bins, minlength=CALIBRATION_BINS)
             many = rows >= MIN_BIN_ROWS
-            means = (np.bincount(bins, of, CALIBRATION_BINS)[many] / rows[many] for of in (p, positive))
+            hits = np.minimum(_coarse(np.bincount(bins[positive], minlength=CALIBRATION_BINS), len(p)), rows)
+            means = (of[many] / rows[many] for of in (np.bincount(bins, p, CALIBRATION_BINS), hits))
             calibration = dict(zip(("predicted", "observed"), (mean.tolist() for mean in means), strict=True))
             told[str(self.classes[k])] = ranking.coarse_curves() | {"calibration": calibration}
         return told

@@ -16,7 +16,7 @@ import numpy as np
 
 from woodlot.metrics.class_numbers import HIGHER_IS_BETTER, ClassNumbers
 from woodlot.metrics.resampling import Resampling, interval, resampled
-from woodlot.metrics.target_numbers import TargetNumbers
+from woodlot.metrics.target_numbers import WINDOW_ROWS, TargetNumbers
 
 Number = float | None
 """None: not defined."""
@@ -39,7 +39,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     classes, confusion, by_class, curves
         Of classes; see `woodlot.evaluation.reports.ClassificationReport`.
     error_quantiles : dict of str to float
-        Of numbers.
+        Of numbers: means over the rows beside each quantile.
     round_counts : int
         To multiples of what counts were rounded; 1: they are exact.
     """
@@ -96,9 +96,12 @@ def summarise(
         To multiples of what counts are rounded.
     """
     numbers = rows.weighted(np.ones(len(rows)))
-    if isinstance(rows, TargetNumbers):
-        numbers["median_absolute_error"] = float(np.median(np.abs(rows.errors)))
     undefined = rows.undefined()
+    if isinstance(rows, TargetNumbers):
+        middle = rows.coarse_median_error()
+        numbers["median_absolute_error"] = np.nan if middle is None else middle
+        if middle is None:
+            undefined["median_absolute_error"] = f"it would tell of single rows; evaluate {WINDOW_ROWS} rows or more"
     drawn = resampled(rows, resampling.n_bootstrap, resampling.seed)
     ends = {name: interval(values, resampling.confidence) for name, values in drawn.items()}
     exact = Summary(
@@ -110,7 +113,7 @@ def summarise(
         confidence=resampling.confidence,
     )
     if isinstance(rows, TargetNumbers):
-        exact = msgspec.structs.replace(exact, error_quantiles=rows.error_quantiles())
+        exact = msgspec.structs.replace(exact, error_quantiles=rows.coarse_quantiles())
     else:
         exact = msgspec.structs.replace(
             exact,

@@ -11,6 +11,9 @@ from woodlot.data.labels import check_targets
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the errors, target less prediction."""
+WINDOW_ROWS = 20
+"""What leaves the label holder in place of a quantile is the mean over so many rows beside it: a quantile is the error
+of one row or two, and its target where predictions are known."""
 TARGET_METRICS: dict[str, bool | None] = {
     "r2": True,
     "rmse": False,
@@ -64,3 +67,20 @@ class TargetNumbers:
     def error_quantiles(self) -> dict[str, float]:
         """Quantiles of the errors."""
         return {f"{q:g}": float(v) for q, v in zip(QUANTILES, np.quantile(self.errors, QUANTILES), strict=True)}
+
+    def coarse_quantiles(self) -> dict[str, float]:
+        """Quantiles as the label holder tells them: means over `WINDOW_ROWS` rows; where there are too few, none."""
+        told = {f"{q:g}": _around(np.sort(self.errors), q) for q in QUANTILES}
+        return {q: value for q, value in told.items() if value is not None}
+
+    def coarse_median_error(self) -> float | None:
+        """The median absolute error likewise."""
+        return _around(np.sort(np.abs(self.errors)), 0.5)
+
+
+def _around(rising: NDArray[np.float64], q: float) -> float | None:
+    """The mean of the values beside a quantile, as many on both sides; None where there are not so many."""
+    first = round(q * len(rising) - WINDOW_ROWS / 2)
+    if first < 0 or first + WINDOW_ROWS > len(rising):
+        return None
+    return float(rising[first : first + WINDOW_ROWS].mean())

@@ -17,6 +17,7 @@ from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.columns.label_query import label_query
 from woodlot.jobs.columns.row_selection import own_row_key, seen_points, selected_rows
 from woodlot.jobs.drift.drift_references import ColumnsReference
 from woodlot.jobs.hidden.hidden_part import HIDDEN, HiddenPart, hidden_leader
@@ -90,6 +91,7 @@ class ColumnsWork(MessageHandler):
             self._rows = np.arange(taken.loaded.n_rows)
         if self._rows is not None:
             self._rows = selected_rows(taken, self._rows)
+        self._query = label_query(taken, self._rows)
         self._align: AlignParty | None = None
         self._forest: VerticalParty | None = None
         self._tester: RowTester | None = None
@@ -478,9 +480,13 @@ class ColumnsWork(MessageHandler):
         score = None
         if message.score:
             self._scored.check(message)
+            query = self._query
+            if query is None:
+                raise RemoteProtocolError("the order does not ask this party for a score")
+            query.check_rows(rows)
             with private_errors(self.job, "its labels cannot be used"):
                 score = self._score(message, rows)
-            self._spend(rows)  # a score tells of labels: it counts also where no part of the model was asked for here
+            query.pay(rows)
         if message.keep:
             self.home.store.keep_answers(self.job, self._taken.loaded, rows, message.outputs, message.classes)
         if message.score:
@@ -488,12 +494,7 @@ class ColumnsWork(MessageHandler):
         return msg.AnswersTaken(score=score)
 
     def _score(self, message: msg.TakeAnswers, rows: NDArray[np.int64]) -> float:
-        label = self._taken.part.label
-        if label is None:
-            raise DataError("the order names no column of labels")
-        if (rows < 0).any():
-            raise DataError(f"{int((rows < 0).sum())} rows have no label here; use join='inner'")
-        labels = natural_type(self._taken.loaded.values(label)[rows])
+        labels = natural_type(self._taken.loaded.values(str(self._taken.part.label))[rows])
         return score_of(labels, message.outputs, message.classes)
 
 

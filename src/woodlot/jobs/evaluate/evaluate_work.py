@@ -17,7 +17,7 @@ class EvaluateWork(ColumnsWork, refuses=(msg.TakeAnswers,)):
 
     def __init__(self, taken: TakenOrder[EvaluateOrder]) -> None:
         super().__init__(taken)
-        self._rating = Rating(taken, self._rows)
+        self._rating = Rating(taken, self._query)
 
     @takes(RateAnswers)
     def _on_RateAnswers(self, message: RateAnswers) -> AnswersRated:
@@ -29,7 +29,7 @@ class EvaluateLinearWork(LinearWork, refuses=(msg.TakeAnswers,)):
 
     def __init__(self, taken: TakenOrder[EvaluateLinearOrder]) -> None:
         super().__init__(taken)
-        self._rating = Rating(taken, self._rows)
+        self._rating = Rating(taken, self._query)
 
     @takes(RateAnswers)
     def _on_RateAnswers(self, message: RateAnswers) -> AnswersRated:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.jobs.columns.row_selection import seen_points
+from woodlot.jobs.columns.label_query import LabelQuery
 from woodlot.jobs.evaluate.evaluate_messages import AnswersRated, RateAnswers
 from woodlot.jobs.evaluate.report_seal import ReportSeal
 from woodlot.jobs.home import TakenOrder, private_errors
@@ -25,6 +25,8 @@ from woodlot.metrics.target_numbers import TargetNumbers
 logger = logging.getLogger(__name__)
 
 Evaluation = EvaluateOrder | EvaluateLinearOrder
+_ROUNDING = 1e-6
+"""How far probabilities of a row may add up to something else than 1."""
 
 
 class Rating:
@@ -36,16 +38,15 @@ class Rating:
     ----------
     taken : TakenOrder
         What was ordered.
-    rows : array of int or None
-        Own row of each row to evaluate, where they are known already.
+    query : LabelQuery or None
+        What is checked here before labels are looked at; None: this party is not the label holder.
 
     """
 
-    def __init__(self, taken: TakenOrder[Evaluation], rows: NDArray[np.int64] | None) -> None:
-        self._taken = taken
+    def __init__(self, taken: TakenOrder[Evaluation], query: LabelQuery | None) -> None:
+        self._taken, self._query = taken, query
         self._once = Once()
-        self._holds = taken.order.score_at == taken.home.identity.name
-        if not self._holds:
+        if query is None:
             return
         self._seal = ReportSeal(taken.part.key, taken.job, taken.home.identity.name)
         plan = taken.order.bootstrap
@@ -53,38 +54,23 @@ class Rating:
             self._resampling = Resampling(plan.n, plan.confidence, plan.seed)
         except ValueError as error:
             raise DataError(str(error)) from None
-        if taken.part.label is None:
-            raise DataError("the order names no column of labels")
-        taken.home.store.check_evaluation(taken.job, self._label, datetime.now(UTC))
-        if rows is not None:
-            self._check_rows(rows)
-
-    @property
-    def _label(self) -> str:
-        """What evaluations are counted by: the table and the column."""
-        return f"{self._taken.loaded.name}.{self._taken.part.label}"
-
-    def _check_rows(self, rows: NDArray[np.int64]) -> None:
-        self._taken.home.policy.check_evaluation(len(rows))
-        if (rows < 0).any():
-            raise DataError(f"{int((rows < 0).sum())} rows have no label here; use join='inner'")
 
     def rate(self, message: RateAnswers, rows: NDArray[np.int64]) -> AnswersRated:
         """Compare answers with the labels; the same ones as often as they come, and no others."""
-        taken, outputs = self._taken, message.outputs
-        if not self._holds:
+        taken, query, outputs = self._taken, self._query, message.outputs
+        if query is None:
             raise RemoteProtocolError("the order does not give the answers to this party")
         self._once.check(message)
         if outputs.shape != (len(rows), max(1, len(message.classes))) or not np.isfinite(outputs).all():
             raise RemoteProtocolError("the answers are not those of a model for the rows of this job")
-        self._check_rows(rows)
-        seen = taken.home.store.count_seen(taken.order.model, seen_points(taken, rows))
-        summary = summarise(self._beside_labels(message, rows), self._resampling, seen, taken.home.policy.round_counts)
+        if message.classes and not _are_probabilities(outputs):
+            raise RemoteProtocolError("the answers are not probabilities of classes")
+        query.check_rows(rows)
+        seen = taken.home.store.count_seen(taken.order.model, query.points(rows))
+        drawn = replace(self._resampling, seed=query.seed(rows, self._resampling.seed))
+        summary = summarise(self._beside_labels(message, rows), drawn, seen, taken.home.policy.round_counts)
         report = self._seal.seal(summary)
-        now = datetime.now(UTC)
-        taken.home.store.spend_evaluation(taken.job, self._label, taken.user, now)
-        # a report tells of labels: its rows count also where no part of the model was asked for here
-        taken.home.store.spend_predictions(taken.job, taken.user, len(rows), now)
+        query.pay(rows)
         self._once.note(message)
         if seen:
             logger.warning(
@@ -101,3 +87,8 @@ class Rating:
             labels = check_classes(labels)
         with private_errors(self._taken.job, "some of its rows have classes that the model was not trained with"):
             return ClassNumbers(labels, message.outputs, np.array(message.classes, object))
+
+
+def _are_probabilities(outputs: NDArray[np.float64]) -> bool:
+    """Whether these are such; others would weigh rows so that a rounded sum tells the label of one."""
+    return bool((outputs >= 0).all() and (np.abs(outputs.sum(axis=1) - 1) <= _ROUNDING).all())

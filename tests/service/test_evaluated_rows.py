@@ -1,0 +1,117 @@
+"""Which rows a label was evaluated on: no combination of evaluations tells of a few rows alone."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from woodlot.exceptions import JournalError, PolicyError
+from woodlot.jobs.evaluated_rows import EvaluatedRows, divide
+
+LEAST = 5
+ROWS = 40
+parts = st.builds(
+    lambda start, width: np.arange(start, min(ROWS, start + width), dtype=np.uint64),
+    st.integers(0, ROWS - LEAST), st.integers(LEAST, ROWS),
+)  # fmt: skip
+scattered = st.sets(st.integers(0, ROWS - 1), min_size=LEAST).map(lambda rows: np.array(sorted(rows), np.uint64))
+
+
+def points(*ranges: tuple[int, int]) -> np.ndarray:
+    return np.concatenate([np.arange(a, b, dtype=np.uint64) for a, b in ranges])
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(parts, scattered), max_size=12))
+def test_every_cell_is_large_and_every_evaluation_is_of_whole_cells(asked: list[np.ndarray]) -> None:
+    state = np.empty(0, np.uint64), np.empty(0, np.uint32)
+    told: list[np.ndarray] = []
+    for rows in asked:
+        try:
+            state = divide(*state, rows, LEAST)
+        except PolicyError:
+            continue
+        told.append(rows)
+        again = divide(*state, rows, 10**9)  # the same rows may always be evaluated again, and change nothing
+        np.testing.assert_array_equal(again[0], state[0])
+        assert len(np.unique(again[1])) == len(np.unique(state[1]))
+    known, cells = state
+    assert (np.bincount(cells) >= LEAST).all()
+    assert (np.diff(known.astype(np.int64)) > 0).all()
+    for rows in told:
+        inside = np.isin(known, rows)
+        assert inside.sum() == len(rows)
+        assert all(inside[cells == cell].all() or not inside[cells == cell].any() for cell in np.unique(cells))
+    for one in told:
+        for other in told:
+            left = len(np.setdiff1d(one, other))
+            assert left == 0 or left >= LEAST
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> EvaluatedRows:
+    with closing(EvaluatedRows(tmp_path)) as made:
+        made.take("customers.late", points((0, 25)), 10)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("allowed", "rows"),
+    {
+        "the same": points((0, 25)),
+        "the complement": points((25, 100)),
+        "everything": points((0, 100)),
+        "the next fold": points((25, 50)),
+        "another seed": points((10, 60)),
+    }.items(),
+)
+def test_hold_outs_folds_and_complements_are_evaluated(record: EvaluatedRows, allowed: str, rows: np.ndarray) -> None:
+    record.check("customers.late", rows, 10)
+    record.take("customers.late", rows, 10)
+
+
+@pytest.mark.parametrize(
+    ("refused", "rows"),
+    {
+        "one row more": points((0, 26)),
+        "one row less": points((0, 24)),
+        "one row for another": points((1, 26)),
+        "a few of the former beside many others": points((20, 60)),
+    }.items(),
+)
+def test_what_differs_in_a_few_rows_is_refused(record: EvaluatedRows, refused: str, rows: np.ndarray) -> None:
+    for ask in (record.check, record.take):
+        with pytest.raises(PolicyError, match="fewer than 10 rows by the difference"):
+            ask("customers.late", rows, 10)
+    record.take("customers.late", points((0, 25)), 10)  # nothing was recorded
+    record.take("customers.amount", rows, 10)  # each label has its own record
+
+
+def test_three_evaluations_are_combined_too(tmp_path: Path) -> None:
+    """Each two differ in many rows, and all together in one: A + B - C."""
+    with closing(EvaluatedRows(tmp_path)) as record:
+        record.take("t.y", points((0, 50)), 10)
+        record.take("t.y", points((50, 100)), 10)
+        with pytest.raises(PolicyError):
+            record.take("t.y", points((0, 99)), 10)
+
+
+def test_the_record_outlives_a_restart(tmp_path: Path) -> None:
+    with closing(EvaluatedRows(tmp_path)) as record:
+        record.take("t.y", points((0, 50)), 10)
+    with closing(EvaluatedRows(tmp_path)) as record, pytest.raises(PolicyError, match=r"evaluated\.sqlite"):
+        record.take("t.y", points((0, 51)), 10)
+
+
+def test_a_record_that_is_damaged_lets_nothing_be_evaluated(tmp_path: Path) -> None:
+    with closing(EvaluatedRows(tmp_path)) as record:
+        record.take("t.y", points((0, 50)), 10)
+        with record._db.transaction() as db:
+            db.execute("UPDATE cells SET cells = x'00'")
+        with pytest.raises(JournalError, match="damaged"):
+            record.check("t.y", points((0, 50)), 10)
