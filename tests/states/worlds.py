@@ -180,7 +180,7 @@ WORLDS: dict[str, Callable[[], None]] = {
     "revocable, shares": _shares,
     "rows, extra trees": lambda: _rows(wl.FederatedExtraTreesClassifier),
     "rows, collaborative": lambda: _rows(wl.CollaborativeForestClassifier),
-    "rows, lossless": lambda: _rows(wl.HorizontalForestClassifier),
+    "rows, lossless": lambda: _rows(wl.HorizontalForestClassifier, oob_score=True),
     "linear": _linear,
     "linear, hidden": lambda: _linear(protection="hidden"),
     "align, keyed hash": lambda: _align("keyed-hash"),

@@ -519,9 +519,7 @@ class ConnectedFederation(RowParts):
 
     # --- as every federation, for the estimators; see `AnyFederation` ---
 
-    def in_folds(
-        self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None
-    ) -> InFolds:
+    def in_folds(self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None) -> InFolds:
         """This federation as scikit-learn's X with one row for each fold."""
         labels = self.find_labels(y, None)
         chosen = self.choose_columns(features, exclude, labels)

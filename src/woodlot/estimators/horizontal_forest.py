@@ -6,6 +6,8 @@ import numbers
 import warnings
 from typing import Any
 
+import msgspec
+
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
     WholeForest,
@@ -21,6 +23,7 @@ from woodlot.runtime.audit import Account
 
 class _LosslessMethod(WholeForest):
     bins: Any
+    oob_score: bool
 
     def _plan(self, seed: int) -> LosslessPlan:
         p = self.get_params(deep=False)
@@ -32,6 +35,7 @@ class _LosslessMethod(WholeForest):
             allow_two=bool(p["allow_two"]),
             spare_after=None if p["spare_after"] is None else float(p["spare_after"]),
             quorum=quorum_number(p["quorum"]),
+            oob_score=True if p["oob_score"] else msgspec.UNSET,
         )
 
     @property
@@ -39,6 +43,15 @@ class _LosslessMethod(WholeForest):
         """Clients that dropped out of the training, which went on without them."""
         left: tuple[str, ...] = self.forest_.coordinator.left
         return left
+
+    def _set_forest(self, forest: GrownForest) -> None:
+        super()._set_forest(forest)
+        if self.oob_score:
+            self.oob_score_ = float("nan") if forest.oob_score is None else forest.oob_score
+
+    def _notes(self) -> dict[str, Any]:
+        score = self.forest_.oob_score
+        return super()._notes() | ({} if score is None else {"oob_score": repr(float(score))})
 
     def _keep(self, plan: HorizontalPlan, forest: GrownForest, account: Account) -> None:
         super()._keep(plan, forest, account)
@@ -85,6 +98,10 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         to know how many rows the others have. Equal rows are drawn alike. A tree that draws none takes every row once.
     max_samples : int, float or None, default=None
         How many rows a tree draws on average: a number, or a share of all. None: as many as there are.
+    oob_score : bool, default=False
+        Whether the finished forest is scored on rows that trees have not drawn. Clients are brought the forest, and the
+        coordinator reads how many answers are right over all clients. Equal rows are drawn alike, so copies of a row do
+        not spoil the score.
     max_bins : int, default=255
         Columns of more distinct values are cut at so many quantiles of all clients' values; any other column has a bin
         for each value, and its splits are exact.
@@ -119,6 +136,9 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         Who saw what during training.
     cost_ : Cost
         Rounds, bytes and seconds of the training.
+    oob_score_ : float
+        With ``oob_score=True``: accuracy of each row's answer by the trees that have not drawn it; NaN where every row
+        was drawn by every tree.
     left_ : tuple of str
         Clients that dropped out, where the training could go on without them.
     forest_ : GrownForest
@@ -152,6 +172,7 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         max_features: int | float | str | None = "sqrt",
         bootstrap: bool = True,
         max_samples: int | float | None = None,
+        oob_score: bool = False,
         max_bins: int = MAX_BINS,
         bins: Any = None,
         sums: str = "secure",
@@ -171,6 +192,7 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         self.max_features = max_features
         self.bootstrap = bootstrap
         self.max_samples = max_samples
+        self.oob_score = oob_score
         self.max_bins = max_bins
         self.bins = bins
         self.sums = sums
@@ -212,6 +234,7 @@ class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
         max_features: int | float | str | None = 1.0,
         bootstrap: bool = True,
         max_samples: int | float | None = None,
+        oob_score: bool = False,
         max_bins: int = MAX_BINS,
         bins: Any = None,
         sums: str = "secure",
@@ -231,6 +254,7 @@ class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
         self.max_features = max_features
         self.bootstrap = bootstrap
         self.max_samples = max_samples
+        self.oob_score = oob_score
         self.max_bins = max_bins
         self.bins = bins
         self.sums = sums

@@ -29,7 +29,7 @@ _ROWS = """
     ExpandLeaves FinishConstruction LabelsSent SplitVectors
     AnswersOpened OpenDifferences RowsTested TestRows
     CompareAtHelper CompareAtService HelperCompared ServiceCompared
-    AnswerOwnRows PredictRows Score SealedLeaves PlainVector
+    AnswerOwnRows PredictRows Score ScoreLeftOut SealedLeaves PlainVector
     AskNodes Decisions EncodedLabels FinishTrees GrowLevel LeafTotals Partition Ranks ReachableLeaves RegrowLevel Sides
     SplitTable StartForest
     AllSides RowValues

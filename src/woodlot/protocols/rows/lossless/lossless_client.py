@@ -9,6 +9,7 @@ States are those of `HorizontalClient`. Within *ready*::
                   also where others of their sums can spare some
     DrawRows      once: begins the trees
     CountCells    level ``_level`` once more (other nodes or features), or level ``_level + 1``
+    ScoreLeftOut  one forest, where the plan has an out-of-bag score
 
 A drawing has a number (``_tried``), and blocks keep the one in use beside it (``_drawn``). DrawRows whose sum is
 refused leaves an unused drawing in the blocks, and the next one takes its place; the trees go on with the drawing that
@@ -31,9 +32,11 @@ from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import row_messages as msg
 from woodlot.protocols.rows.lossless import lossless_messages
+from woodlot.protocols.rows.lossless.left_out import leaves_of, numbers_of
 from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, MOST_BINS, LosslessPlan
 from woodlot.protocols.rows.lossless.row_block import RowBlock, RowSplits
 from woodlot.protocols.rows.row_client import HorizontalClient, RowClientState
+from woodlot.protocols.rows.whole_forest import trees_of
 from woodlot.protocols.sums import SumClient, sum_messages
 from woodlot.trees.quantiles import DIGIT_BITS, VALUE_BITS
 from woodlot.trees.sampling import derive_seed
@@ -77,6 +80,7 @@ class LosslessClient(HorizontalClient):
         self._past: list[RowSplits] = []
         self._values_asked: dict[int, _AskedValues] = {}
         self._cells_asked: dict[int, NDArray[np.int64]] = {}  # features of nodes, as one number each
+        self._scored: bytes | None = None  # digest of the forest that was scored out of bag
 
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
         self._blocks.set_up("use_schema", message, self._task)
@@ -89,7 +93,10 @@ class LosslessClient(HorizontalClient):
 
     def _answer(
         self,
-        message: lossless_messages.CountValues | lossless_messages.DrawRows | lossless_messages.CountCells,
+        message: lossless_messages.CountValues
+        | lossless_messages.DrawRows
+        | lossless_messages.CountCells
+        | lossless_messages.ScoreLeftOut,
         numbers: NDArray[np.int64],
         *,
         whole: bool = False,
@@ -219,6 +226,30 @@ class LosslessClient(HorizontalClient):
             if len(np.unique(pairs)) < len(pairs) or np.isin(pairs, np.concatenate([_NONE, *before])).any():
                 raise RemoteProtocolError("CountCells asks about a feature of a node again")
         return pairs
+
+    # --- scoring ---
+
+    @takes(lossless_messages.ScoreLeftOut, when=RowClientState.ready)
+    def _on_ScoreLeftOut(self, message: lossless_messages.ScoreLeftOut) -> Message:
+        if self._drawn is None or (isinstance(self.plan, LosslessPlan) and not self.plan.scores_left_out):
+            raise RemoteProtocolError("Unexpected ScoreLeftOut; expected after DrawRows, where it was ordered")
+        drawn = self._drawn[1]
+        n_outputs = max(1, len(self.schema.classes)) if self._task == "classes" else 1
+        trees = trees_of(message, self.schema.categories, "the coordinator")
+        if (message.first_tree, trees.structure.n_trees) != (0, drawn.n_trees):
+            raise RemoteProtocolError("ScoreLeftOut is for all trees that have drawn rows")
+        if int(message.every_row.max(initial=0)) >= drawn.n_trees or message.order.length != numbers_of(self._task):
+            raise RemoteProtocolError("ScoreLeftOut names trees that there are not, or another number of sums")
+        if (self._task == "targets") != (message.fraction_bits > 0):
+            raise RemoteProtocolError("ScoreLeftOut is about labels of the other kind")
+        leaves_of(message, trees.structure, n_outputs)
+        digest = self.digest_of(message)
+        if self._scored not in (None, digest):
+            raise RemoteProtocolError("ScoreLeftOut is answered once in a job, and this is another one")
+        self._sums.check(message.order)
+        reply = self._answer(message, self._added("score_left_out", drawn, self._drawn[2], message))
+        self._scored = digest
+        return reply
 
 
 class _AskedValues(NamedTuple):

@@ -7,6 +7,7 @@
     round 5-8     every client   the common bins (bins.py)
     round 9       every client   what each tree has drawn
     every level   every client   histograms of the candidate features at all open nodes of all trees, as one vector
+    at the end    every client   with ``oob_score``: right and wrong answers of the trees that have not drawn a row
 
 The coordinator searches the sums for the best splits and sends them with the question for the next level. Where no
 candidate can split a node, its next ones are asked for in another round of the level. A level whose vector would be
@@ -28,6 +29,7 @@ from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.rows.lossless import lossless_messages
 from woodlot.protocols.rows.lossless.bins import CommonColumns, asking, common_bins
+from woodlot.protocols.rows.lossless.left_out import score_left_out
 from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, LosslessPlan, true_targets
 from woodlot.protocols.rows.lossless.lossless_trees import Growing, Nodes
 from woodlot.protocols.rows.schema import CommonSchema, Rounds, agree_on_schema
@@ -63,7 +65,10 @@ def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
     if plan.task == "targets":
         leaves.value[:] = true_targets(leaves.value, schema.magnitude, growing.target_bits)
     forest, part = whole_forest(trees, leaves, gain, schema)
-    return replace(forest, left=tuple(sorted(session.left))), part
+    score = None
+    if plan.scores_left_out:
+        score = yield from score_left_out(session, trees, leaves, schema, plan.task, growing.every_row)
+    return replace(forest, left=tuple(sorted(session.left)), oob_score=score), part
 
 
 def _draw(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.core.message import F64, TO_PARTY, U8, U32, U64, Disclosure, Message, UInt
+from woodlot.protocols.core.message import F64, I32, I64, TO_PARTY, U8, U32, U64, Disclosure, Message, UInt
+from woodlot.protocols.rows.row_messages import TreesMessage
 from woodlot.protocols.sums.sum_messages import SumOrder
 
 
@@ -97,3 +98,27 @@ class CountCells(Message):
     codes: UInt
     missing: U8
     word_bits: int
+
+
+class ScoreLeftOut(TreesMessage):
+    """Brings the finished forest, and asks how good it is for rows that trees have not drawn; answered by a sum."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "the whole forest: columns, thresholds, sets of categories, answers of the leaves; which trees have seen every "
+        "row. The coordinator reads, over all clients, how many answers are right and how many wrong, or the sums of "
+        "targets, of their squares and of squared errors; and how many rows every tree has drawn",
+        "clear",
+    )
+    order: SumOrder
+    leaf_start: I64
+    leaf_output: I32
+    leaf_value: F64
+    every_row: U32
+    fraction_bits: int
+
+    def check(self) -> None:
+        """As for all trees; and sums have bits after the point, or none."""
+        super().check()
+        if not 0 <= self.fraction_bits <= 52:
+            raise ValueError("fraction_bits is out of range")

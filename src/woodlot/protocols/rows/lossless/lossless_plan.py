@@ -45,6 +45,8 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
         At least more than half.
     words_at_once : int
         The most numbers of one message.
+    oob_score : bool, unset by default
+        Whether the finished forest is scored on the rows that trees have not drawn.
     """
 
     bins: tuple[tuple[str, tuple[float, ...]], ...] = ()
@@ -53,6 +55,12 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
     spare_after: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] | None = None
     quorum: PositiveInt | Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None
     words_at_once: PositiveInt = WORDS_AT_ONCE
+    oob_score: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def scores_left_out(self) -> bool:
+        """Whether the finished forest is scored on the rows that trees have not drawn."""
+        return self.oob_score is True and self.bootstrap
 
     @property
     def shows_numbers(self) -> bool:
