@@ -33,7 +33,7 @@ def by_hand(model: Any, y: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     keys = row_keys(columns, [feature_key(name) for name in table.names], labels)
     plan = model._plan(model._check())
     seed = derive_seed(plan.settings(3).bootstrap_seed, "rows", secret=b"")
-    rows, _, bounds = draw_trees(keys, plan.thresholds(N), seed, plan.n_estimators, 1)
+    rows, _, bounds = draw_trees(keys, [plan.thresholds(N)], seed, plan.n_estimators, 1)
     leaf = complete.apply(table, 1)
     leaves = forest.leaves
     total, count = np.zeros((N, leaves.n_outputs)), np.zeros(N, int)
@@ -85,6 +85,13 @@ def test_it_is_saved_and_told_as_a_disclosure(tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     assert wl.load(tmp_path / "model").oob_score_ == model.oob_score_
     assert "ScoreLeftOut" in {row.kind for row in model.disclosure_.rows}
+
+
+def test_trees_are_added_until_there_are_enough() -> None:
+    model = wl.HorizontalForestClassifier(64, max_depth=3, random_state=0)
+    grown = wl.grow_enough(model, X, LATE, start=4, tolerance=0.02)
+    assert 4 < grown.n_estimators <= 64
+    assert np.isfinite(grown.oob_score_)
 
 
 def test_without_rows_that_are_left_out_there_is_none() -> None:

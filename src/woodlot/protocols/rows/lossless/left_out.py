@@ -24,17 +24,19 @@ from woodlot.trees.forest import Leaves, Structure
 from woodlot.trees.predict import Columns, Predictor
 
 CLASS_NUMBERS, TARGET_NUMBERS = 3, 5
+ENOUGH = 0.95
+"""Of the rows of a class, how many must be scored where classes are drawn with different weights."""
 _MOST_BITS = 40
 _ROWS_AT_ONCE = 1 << 14
 
 
-def numbers_of(task: Task) -> int:
+def numbers_of(task: Task, n_groups: int = 1) -> int:
     """How many numbers clients add up.
 
-    Of classes: right answers, wrong ones, rows that every tree has drawn. Of targets: rows, rows that every tree has
-    drawn, sums of targets, of their squares, and of the squares of errors.
+    Of classes: right answers, wrong ones, rows that every tree has drawn; under class weights of each class. Of
+    targets: rows, rows that every tree has drawn, sums of targets, of their squares, and of the squares of errors.
     """
-    return CLASS_NUMBERS if task == "classes" else TARGET_NUMBERS
+    return CLASS_NUMBERS * n_groups if task == "classes" else TARGET_NUMBERS
 
 
 def score_left_out(
@@ -44,6 +46,8 @@ def score_left_out(
     schema: CommonSchema,
     task: Task,
     every_row: NDArray[np.int64],
+    *,
+    by_class: bool,
 ) -> Generator[Round, dict[str, Message], float | None]:
     """Coordinator: accuracy or R2 of the rows that some tree has not drawn; None where there is no such row.
 
@@ -59,6 +63,9 @@ def score_left_out(
         What the labels are.
     every_row : int array
         Trees that nobody has drawn a row for, and that have seen every row.
+    by_class : bool
+        Whether classes are drawn with different weights: the score then counts each by its share of all rows, and is
+        None where under `ENOUGH` of the rows of a class have a tree that has not drawn them.
     """
     n_trees = trees.structure.n_trees
     bits = min(_MOST_BITS, 58 - schema.total_rows.bit_length())
@@ -74,12 +81,16 @@ def score_left_out(
             every_row=every_row.astype(np.uint32),
             fraction_bits=0 if task == "classes" else bits,
         ),
-        length=numbers_of(task),
+        length=numbers_of(task, schema.n_outputs if by_class else 1),
         progress=Progress(n_trees, n_trees, "scoring out of bag"),
     )
     if task == "classes":
-        right, wrong, _ = sums.tolist()
-        return right / (right + wrong) if right + wrong else None
+        right, wrong, without = sums.reshape(-1, CLASS_NUMBERS).T
+        scored, rows = right + wrong, right + wrong + without
+        if (scored == 0)[rows > 0].any() or (by_class and (scored < ENOUGH * rows).any()):
+            return None
+        there = rows > 0
+        return float(np.sum(rows[there] * (right[there] / scored[there])) / rows.sum())
     n, _, total, squares, errors = sums.tolist()
     spread = n * squares - (total * total >> bits)  # whole numbers, n times as large
     return 1 - n * errors / spread if n > 1 and spread > 0 else None
@@ -159,10 +170,16 @@ def _dense(leaves: Leaves, first: int, last: int) -> NDArray[np.float64]:
     return table
 
 
-def class_numbers(answers: NDArray[np.float64], known: NDArray[np.bool_], labels: NDArray[np.int64]) -> list[int]:
-    """Right answers, wrong ones, and rows without an answer."""
-    right = int((answers.argmax(axis=1) == labels)[known].sum())
-    return [right, int(known.sum()) - right, int((~known).sum())]
+def class_numbers(
+    answers: NDArray[np.float64], known: NDArray[np.bool_], labels: NDArray[np.int64], n_groups: int = 1
+) -> list[int]:
+    """Right answers, wrong ones, and rows without an answer: of all rows, or of each class."""
+    right = answers.argmax(axis=1) == labels
+    found = []
+    for k in range(n_groups):
+        own = np.ones(len(labels), np.bool_) if n_groups == 1 else labels == k
+        found += [int((own & known & right).sum()), int((own & known & ~right).sum()), int((own & ~known).sum())]
+    return found
 
 
 def target_numbers(

@@ -7,7 +7,8 @@ States are those of `HorizontalClient`. Within *ready*::
 
     CountValues   quantiles of columns; at most so many prefixes per column as quantiles take; of all clients' values,
                   also where others of their sums can spare some
-    DrawRows      once: begins the trees
+    CountClasses  rows of each class, where the plan has class weights
+    DrawRows      once, or DrawByClass: begins the trees
     CountCells    level ``_level`` once more (other nodes or features), or level ``_level + 1``
     ScoreLeftOut  one forest, where the plan has an out-of-bag score
 
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
-from woodlot.exceptions import RemoteProtocolError
+from woodlot.exceptions import ConfigError, RemoteProtocolError
 from woodlot.protocols.core.blocks import Blocks, OwnBlock
 from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
@@ -94,6 +95,7 @@ class LosslessClient(HorizontalClient):
     def _answer(
         self,
         message: lossless_messages.CountValues
+        | lossless_messages.CountClasses
         | lossless_messages.DrawRows
         | lossless_messages.CountCells
         | lossless_messages.ScoreLeftOut,
@@ -155,7 +157,14 @@ class LosslessClient(HorizontalClient):
 
     # --- drawing ---
 
-    @takes(lossless_messages.DrawRows, when=RowClientState.ready)
+    @takes(lossless_messages.CountClasses, when=RowClientState.ready)
+    def _on_CountClasses(self, message: lossless_messages.CountClasses) -> Message:
+        if self._task != "classes" or (isinstance(self.plan, LosslessPlan) and not self.plan.is_weighted):
+            raise RemoteProtocolError("Unexpected CountClasses; expected where class weights were ordered")
+        self._sums.check(message.order)
+        return self._answer(message, self._added("count_classes"))
+
+    @takes(lossless_messages.DrawRows, lossless_messages.DrawByClass, when=RowClientState.ready)
     def _on_DrawRows(self, message: lossless_messages.DrawRows) -> Message:
         n_columns = len(self.schema.names)
         if len(message.n_edges) != n_columns or (self._task == "targets") != (message.target_bits > 0):
@@ -163,7 +172,7 @@ class LosslessClient(HorizontalClient):
         if isinstance(self.plan, LosslessPlan):
             settings = self.plan.settings(n_columns)
             self.check_ordered(message, n_estimators=message.n_trees, with_rows=message.with_rows)
-            if message.seed != settings.bootstrap_seed or not self.plan.is_drawn_by(message.thresholds):
+            if message.seed != settings.bootstrap_seed or not self._is_ordered(self.plan, message):
                 raise RemoteProtocolError("DrawRows is not what was ordered: rows would be drawn in another way")
             if self._drawing:
                 raise RemoteProtocolError("Unexpected DrawRows; rows are drawn once")
@@ -178,6 +187,19 @@ class LosslessClient(HorizontalClient):
         self._drawing, self._level, self._past = self._tried, -1, []
         self._drawn = (self._tried, message, seed)
         return reply
+
+    def _is_ordered(self, plan: LosslessPlan, message: lossless_messages.DrawRows) -> bool:
+        """Whether rows are drawn as the plan says, by what the message says of all clients' rows."""
+        if not isinstance(message, lossless_messages.DrawByClass):
+            return not plan.is_weighted and plan.is_drawn_by(message.thresholds)
+        classes = self.schema.classes
+        if not plan.is_weighted or len(message.class_rows) != len(classes) or int(message.class_rows.min()) < 0:
+            return False
+        try:
+            lists = plan.class_thresholds(message.class_rows.tolist(), classes)
+        except ConfigError:
+            return False
+        return len(lists) == len(message.lists()) and all(map(np.array_equal, lists, message.lists()))
 
     def _check_edges(self, message: lossless_messages.DrawRows) -> None:
         stops = np.cumsum(message.n_edges.astype(np.int64))
@@ -238,7 +260,7 @@ class LosslessClient(HorizontalClient):
         trees = trees_of(message, self.schema.categories, "the coordinator")
         if (message.first_tree, trees.structure.n_trees) != (0, drawn.n_trees):
             raise RemoteProtocolError("ScoreLeftOut is for all trees that have drawn rows")
-        if int(message.every_row.max(initial=0)) >= drawn.n_trees or message.order.length != numbers_of(self._task):
+        if int(message.every_row.max(initial=0)) >= drawn.n_trees or message.order.length != self._n_scored():
             raise RemoteProtocolError("ScoreLeftOut names trees that there are not, or another number of sums")
         if (self._task == "targets") != (message.fraction_bits > 0):
             raise RemoteProtocolError("ScoreLeftOut is about labels of the other kind")
@@ -250,6 +272,10 @@ class LosslessClient(HorizontalClient):
         reply = self._answer(message, self._added("score_left_out", drawn, self._drawn[2], message))
         self._scored = digest
         return reply
+
+    def _n_scored(self) -> int:
+        weighted = self._drawn is not None and isinstance(self._drawn[1], lossless_messages.DrawByClass)
+        return numbers_of(self._task, len(self.schema.classes) if weighted else 1)
 
 
 class _AskedValues(NamedTuple):

@@ -5,7 +5,7 @@
     round 1, 2    every client   the common schema
     round 3, 4    every client   agreement on keys for secure sums
     round 5-8     every client   the common bins (bins.py)
-    round 9       every client   what each tree has drawn
+    round 9       every client   what each tree has drawn; before it, with class weights, rows of each class
     every level   every client   histograms of the candidate features at all open nodes of all trees, as one vector
     at the end    every client   with ``oob_score``: right and wrong answers of the trees that have not drawn a row
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,9 @@ def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
     forest, part = whole_forest(trees, leaves, gain, schema)
     score = None
     if plan.scores_left_out:
-        score = yield from score_left_out(session, trees, leaves, schema, plan.task, growing.every_row)
+        score = yield from score_left_out(
+            session, trees, leaves, schema, plan.task, growing.every_row, by_class=plan.is_weighted
+        )
     return replace(forest, left=tuple(sorted(session.left)), oob_score=score), part
 
 
@@ -75,9 +78,26 @@ def _draw(
     plan: LosslessPlan, session: SumSession, schema: CommonSchema, columns: CommonColumns
 ) -> Generator[Round, dict[str, Message], Growing]:
     """Have all clients draw rows; the sums are the roots of the trees."""
-    thresholds = plan.thresholds(schema.total_rows)
     settings = plan.settings(len(schema.names))
-    heaviest = schema.total_rows * max(1, len(thresholds))
+    drawing: type[lossless_messages.DrawRows] = lossless_messages.DrawRows
+    rules: dict[str, Any] = {"thresholds": plan.thresholds(schema.total_rows)}
+    most = len(rules["thresholds"])
+    if plan.is_weighted:
+        counts = yield from sum_round(
+            session,
+            "grow",
+            lambda order: lossless_messages.CountClasses(order=order),
+            length=schema.n_outputs,
+            bound=schema.total_rows,
+        )
+        lists = plan.class_thresholds(counts.tolist(), schema.classes)
+        most, drawing = max(map(len, lists)), lossless_messages.DrawByClass
+        rules = {
+            "thresholds": np.concatenate(lists),
+            "n_thresholds": smallest_unsigned(np.array([len(one) for one in lists], np.int64)),
+            "class_rows": counts,
+        }
+    heaviest = schema.total_rows * max(1, most)
     if heaviest >= 2**WEIGHT_BITS:
         raise DataError(
             f"{schema.total_rows:,} rows are too many for one forest; lower max_samples or sample them first"
@@ -90,13 +110,13 @@ def _draw(
         session,
         "grow",
         asking(
-            lossless_messages.DrawRows,
+            drawing,
             n_edges=smallest_unsigned(np.array([len(some) for some in edges], np.int64)),
             edges=np.concatenate(edges),
             has_missing=columns.has_missing,
             n_trees=plan.n_estimators,
             seed=settings.bootstrap_seed,
-            thresholds=thresholds,
+            **rules,
             with_rows=plan.with_rows,
             target_bits=target_bits,
         ),

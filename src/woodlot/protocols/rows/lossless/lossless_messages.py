@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from woodlot.protocols.core.message import F64, I32, I64, TO_PARTY, U8, U32, U64, Disclosure, Message, UInt
 from woodlot.protocols.rows.row_messages import TreesMessage
 from woodlot.protocols.sums.sum_messages import SumOrder
@@ -60,6 +63,43 @@ class DrawRows(Message):
             raise ValueError("columns are not described one by one")
         if self.n_trees < 1 or not 0 <= self.target_bits < 53 or len(self.thresholds) > 255:
             raise ValueError("trees and draws are out of range")
+
+
+class CountClasses(Message):
+    """Asks how many rows of each class a client has; answered by a vector of a sum."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY, "nothing; the coordinator reads how many rows of all clients are of which class", "clear"
+    )
+    order: SumOrder
+
+
+class DrawByClass(DrawRows):
+    """As `DrawRows`, where rows of some classes are drawn more often: ``thresholds`` has those of class after class."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "the bins of every column of numbers, each edge a value of one of the clients' rows unless it was declared; "
+        "which columns have missing values; the number of trees, the seed and the rules of drawing rows; how many rows "
+        "of all clients are of which class",
+        "clear",
+    )
+    class_rows: I64
+    n_thresholds: UInt
+
+    def check(self) -> None:
+        """As for `DrawRows`, for each class."""
+        if len(self.n_edges) != len(self.has_missing) or int(self.n_edges.sum()) != len(self.edges):
+            raise ValueError("columns are not described one by one")
+        if self.n_trees < 1 or self.target_bits or int(self.n_thresholds.max(initial=0)) > 255:
+            raise ValueError("trees and draws are out of range")
+        if len(self.n_thresholds) != len(self.class_rows) or int(self.n_thresholds.sum()) != len(self.thresholds):
+            raise ValueError("draws are not described class by class")
+
+    def lists(self) -> list[NDArray[np.uint64]]:
+        """The thresholds of each class."""
+        stops = np.cumsum(self.n_thresholds.astype(np.int64))[:-1]
+        return [np.array(part) for part in np.split(self.thresholds, stops)]
 
 
 class CountCells(Message):

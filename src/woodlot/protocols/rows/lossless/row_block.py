@@ -164,11 +164,23 @@ class RowBlock:
         targets = None
         if self._task == "targets":
             targets = fixed_targets(self._target.values, self._in_use.magnitude, message.target_bits)
-        rows, weights, bounds = draw_trees(self._keys(), message.thresholds.copy(), seed, message.n_trees, self._n_jobs)
+        rows, weights, bounds = self._drawn_rows(message, seed)
         return _Drawn(
             codes, n_codes, targets, message.with_rows, message.target_bits,
             rows, weights, bounds[:-1].copy(), bounds[1:].copy(),
         )  # fmt: skip
+
+    def count_classes(self) -> NDArray[np.int64]:
+        """Rows of each class."""
+        return np.bincount(self._labels, minlength=self._n_classes).astype(np.int64)
+
+    def _drawn_rows(
+        self, message: lossless_messages.DrawRows, seed: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.int64]]:
+        """Rows and weights of all trees, and where each tree begins."""
+        if isinstance(message, lossless_messages.DrawByClass):
+            return draw_trees(self._keys(), message.lists(), seed, message.n_trees, self._n_jobs, self._labels)
+        return draw_trees(self._keys(), [message.thresholds.copy()], seed, message.n_trees, self._n_jobs)
 
     def _columns(self) -> list[NDArray[Any]]:
         return [c.values if isinstance(c, NumericColumn) else c.codes for c in self._mapped.columns]
@@ -321,7 +333,7 @@ class RowBlock:
         """Numbers of `left_out.numbers_of`, of rows that are answered by the trees that have not drawn them."""
         trees = trees_of(message, self._in_use.categories, "the coordinator")
         leaves = leaves_of(message, trees.structure, self._n_classes)
-        rows, _, bounds = draw_trees(self._keys(), draw.thresholds.copy(), seed, draw.n_trees, self._n_jobs)
+        rows, _, bounds = self._drawn_rows(draw, seed)
         everything = np.arange(self._mapped.n_rows, dtype=np.uint32)
         seen_all = set(message.every_row.tolist())
         answers, known = left_out_answers(
@@ -329,7 +341,8 @@ class RowBlock:
             lambda t: everything if t in seen_all else rows[bounds[t] : bounds[t + 1]], self._n_jobs,
         )  # fmt: skip
         if self._task == "classes":
-            return np.array(class_numbers(answers, known, self._labels.astype(np.int64)), np.int64)
+            n_groups = self._n_classes if isinstance(draw, lossless_messages.DrawByClass) else 1
+            return np.array(class_numbers(answers, known, self._labels.astype(np.int64), n_groups), np.int64)
         values, magnitude = self._target.values, self._in_use.magnitude
         return np.array(target_numbers(answers, known, values, magnitude, message.fraction_bits), np.int64)
 
