@@ -127,6 +127,14 @@ def test_rows_of_the_training_are_counted_by_the_parties(fed: ConnectedRowFedera
         model.evaluate(fed, n_bootstrap=0)
 
 
+def test_the_out_of_bag_score_is_that_of_one_process(world: World, fed: ConnectedRowFederation) -> None:
+    tables = {p: pq.read_table(world.root / p / f"{TABLE}.parquet").to_pandas() for p in HOSPITALS}
+    here = wl.Federation.local(tables, id="id", layout="rows")
+    there = forest(oob_score=True).fit(fed, y=LABEL)
+    assert there.oob_score_ == forest(oob_score=True).fit(here, y=LABEL).oob_score_
+    assert fed.client.model(there.forest_.model).facts.oob_score == there.oob_score_
+
+
 @pytest.mark.slow
 def test_regression(tmp_path: Path) -> None:
     tables = {

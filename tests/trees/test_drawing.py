@@ -40,7 +40,7 @@ def test_neither_order_of_columns_nor_type_of_codes_counts_but_names_do() -> Non
 
 def test_draws_look_poisson_and_independent_between_trees_and_rows() -> None:
     keys = row_keys([np.arange(20_000, dtype=np.float32)], [5], np.zeros(20_000, np.uint8))
-    rows, weights, bounds = draw_trees(keys, poisson_thresholds(1.0), 7, 3, 2)
+    rows, weights, bounds = draw_trees(keys, [poisson_thresholds(1.0)], 7, 3, 2)
     counts = np.zeros((3, 20_000))
     for tree in range(3):
         some = slice(bounds[tree], bounds[tree + 1])
@@ -53,7 +53,7 @@ def test_draws_look_poisson_and_independent_between_trees_and_rows() -> None:
 
 
 def test_without_thresholds_every_tree_has_every_row() -> None:
-    rows, weights, bounds = draw_trees(np.arange(4, dtype=np.uint64), np.empty(0, np.uint64), 1, 2, 1)
+    rows, weights, bounds = draw_trees(np.arange(4, dtype=np.uint64), [np.empty(0, np.uint64)], 1, 2, 1)
     assert rows.tolist() == [0, 1, 2, 3] * 2
     assert weights.tolist() == [1] * 8
     assert bounds.tolist() == [0, 4, 8]

@@ -6,6 +6,9 @@ import numbers
 import warnings
 from typing import Any
 
+import msgspec
+
+from woodlot.estimators.input_tables import name_class_weights
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
     WholeForest,
@@ -21,6 +24,7 @@ from woodlot.runtime.audit import Account
 
 class _LosslessMethod(WholeForest):
     bins: Any
+    oob_score: bool
 
     def _plan(self, seed: int) -> LosslessPlan:
         p = self.get_params(deep=False)
@@ -32,13 +36,30 @@ class _LosslessMethod(WholeForest):
             allow_two=bool(p["allow_two"]),
             spare_after=None if p["spare_after"] is None else float(p["spare_after"]),
             quorum=quorum_number(p["quorum"]),
+            oob_score=True if p["oob_score"] else msgspec.UNSET,
+            class_weight=_class_weight(p.get("class_weight")),
         )
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        params = self.get_params(deep=False)
+        if params.get("class_weight") is not None and not params["bootstrap"]:
+            raise ValueError("class_weight says how often rows are drawn; it needs bootstrap=True")
 
     @property
     def left_(self) -> tuple[str, ...]:
         """Clients that dropped out of the training, which went on without them."""
         left: tuple[str, ...] = self.forest_.coordinator.left
         return left
+
+    def _set_forest(self, forest: GrownForest) -> None:
+        super()._set_forest(forest)
+        if self.oob_score:
+            self.oob_score_ = float("nan") if forest.oob_score is None else forest.oob_score
+
+    def _notes(self) -> dict[str, Any]:
+        score = self.forest_.oob_score
+        return super()._notes() | ({} if score is None else {"oob_score": repr(float(score))})
 
     def _keep(self, plan: HorizontalPlan, forest: GrownForest, account: Account) -> None:
         super()._keep(plan, forest, account)
@@ -49,6 +70,12 @@ class _LosslessMethod(WholeForest):
                 UserWarning,
                 stacklevel=6,
             )
+
+
+def _class_weight(given: Any) -> Any:
+    """Class weights as plans have them: by the names of the classes."""
+    named = name_class_weights(given, None)
+    return msgspec.UNSET if named is None else named
 
 
 def quorum_number(quorum: Any) -> int | float | None:
@@ -85,6 +112,15 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         to know how many rows the others have. Equal rows are drawn alike. A tree that draws none takes every row once.
     max_samples : int, float or None, default=None
         How many rows a tree draws on average: a number, or a share of all. None: as many as there are.
+    oob_score : bool, default=False
+        Whether the finished forest is scored on rows that trees have not drawn. Clients are brought the forest, and the
+        coordinator reads how many answers are right over all clients. Equal rows are drawn alike, so copies of a row do
+        not spoil the score. Under class weights each class counts by its share of all rows, and the score is NaN where
+        under 95 % of the rows of a class have a tree that has not drawn them.
+    class_weight : mapping, {"balanced"} or None, default=None
+        How much more often rows of a class are drawn than others, by its name; classes that are not named have the
+        weight 1. "balanced": inversely to the number of rows of all clients, which are then told these numbers. Needs
+        ``bootstrap=True``.
     max_bins : int, default=255
         Columns of more distinct values are cut at so many quantiles of all clients' values; any other column has a bin
         for each value, and its splits are exact.
@@ -119,6 +155,9 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         Who saw what during training.
     cost_ : Cost
         Rounds, bytes and seconds of the training.
+    oob_score_ : float
+        With ``oob_score=True``: accuracy of each row's answer by the trees that have not drawn it; NaN where every row
+        was drawn by every tree.
     left_ : tuple of str
         Clients that dropped out, where the training could go on without them.
     forest_ : GrownForest
@@ -152,6 +191,8 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         max_features: int | float | str | None = "sqrt",
         bootstrap: bool = True,
         max_samples: int | float | None = None,
+        oob_score: bool = False,
+        class_weight: Any = None,
         max_bins: int = MAX_BINS,
         bins: Any = None,
         sums: str = "secure",
@@ -171,6 +212,8 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         self.max_features = max_features
         self.bootstrap = bootstrap
         self.max_samples = max_samples
+        self.oob_score = oob_score
+        self.class_weight = class_weight
         self.max_bins = max_bins
         self.bins = bins
         self.sums = sums
@@ -186,9 +229,9 @@ class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
     """The forest of all clients' rows together, for regression.
 
     Parameters and attributes as for `HorizontalForestClassifier`, except ``criterion`` ("squared_error") and
-    ``max_features`` (default 1.0), and without ``classes_``. Targets are added in fixed point: a leaf's answer is exact
-    to about 2^-30 of the largest target for a million rows, and better for fewer. A node that none of its candidates
-    improves is a leaf.
+    ``max_features`` (default 1.0), and without ``classes_`` and ``class_weight``. Targets are added in fixed point: a
+    leaf's answer is exact to about 2^-30 of the largest target for a million rows, and better for fewer. A node that
+    none of its candidates improves is a leaf.
 
     Examples
     --------
@@ -212,6 +255,7 @@ class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
         max_features: int | float | str | None = 1.0,
         bootstrap: bool = True,
         max_samples: int | float | None = None,
+        oob_score: bool = False,
         max_bins: int = MAX_BINS,
         bins: Any = None,
         sums: str = "secure",
@@ -231,6 +275,7 @@ class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
         self.max_features = max_features
         self.bootstrap = bootstrap
         self.max_samples = max_samples
+        self.oob_score = oob_score
         self.max_bins = max_bins
         self.bins = bins
         self.sums = sums

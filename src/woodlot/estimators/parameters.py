@@ -211,6 +211,7 @@ _COLLABORATIVE: dict[str, Rule] = _LOCAL | _SUMS | {
 }  # fmt: skip
 _LOSSLESS: dict[str, Rule] = _ROWS | _SAMPLES | _SUMS | {
     "max_bins": whole(MIN_BINS, MOST_BINS),
+    "oob_score": FLAG,
     "spare_after": NONE | POSITIVE,
     "quorum": NONE | whole(1) | fraction("a share of the clients in (0, 1)", lambda value: 0 < value < 1),
     "bins": NONE
@@ -254,7 +255,9 @@ TABLE: Mapping[str, Mapping[str, Rule]] = {
     "LocalForestsRegressor": _LOCAL | _TARGETS,
     "CollaborativeForestClassifier": _COLLABORATIVE | _CLASSES | {"dp_leaf_epsilon": NONE | POSITIVE},
     "CollaborativeForestRegressor": _COLLABORATIVE | _TARGETS,
-    "HorizontalForestClassifier": _LOSSLESS | _CLASSES,
+    "HorizontalForestClassifier": _LOSSLESS | _CLASSES | {
+        "class_weight": NONE | one_of("balanced") | instance("a mapping of class to weight", Mapping),
+    },
     "HorizontalForestRegressor": _LOSSLESS | _TARGETS,
     "FederatedExtraTreesClassifier": _EXTRA | _CLASSES | {
         "classes": NONE | CLASSES,

@@ -434,5 +434,6 @@ def restore_whole(kind: type[W], stored: StoredForest) -> W:
     if notes.get("receipts"):
         model.receipts_ = tuple(Receipt.parse(text.encode()) for text in notes["receipts"])
     epoch = int(notes.get("epoch", 0))
-    model._set_forest(GrownForest(stored.coordinator, stored.parts, stored.parts, epoch=epoch))
+    score = None if notes.get("oob_score") is None else float(notes["oob_score"])
+    model._set_forest(GrownForest(stored.coordinator, stored.parts, stored.parts, epoch=epoch, oob_score=score))
     return model

@@ -53,7 +53,9 @@ def grow_enough(
     """
     params = model.get_params(deep=False)
     if "oob_score" not in params or "n_estimators" not in params:
-        raise DataError(f"{type(model).__name__} has no out-of-bag score; give a forest over columns")
+        raise DataError(
+            f"{type(model).__name__} has no out-of-bag score; give a forest over columns, or a HorizontalForest"
+        )
     if not isinstance(start, int) or start < 1:
         raise ValueError(f"start must be a whole number of at least 1, not {start!r}")
     if not tolerance >= 0:

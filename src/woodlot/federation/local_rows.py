@@ -269,7 +269,7 @@ class RowFederation(Federation):
         """Grow a whole forest; see `AnyFederation.grow`."""
         (forest, part), account = self._run(protocol_of(plan, self.parties), plan, targets, label, n_jobs, on_progress)
         parts = {HOLDER: part}
-        return GrownForest(forest, parts, parts), account
+        return GrownForest(forest, parts, parts, oob_score=forest.oob_score), account
 
     def take_out_client(
         self,

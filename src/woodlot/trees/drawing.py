@@ -132,19 +132,42 @@ def _plain_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def draw_trees(
-    keys: NDArray[np.uint64], thresholds: NDArray[np.uint64], seed: int, n_trees: int, n_jobs: int
+    keys: NDArray[np.uint64],
+    thresholds: Sequence[NDArray[np.uint64]],
+    seed: int,
+    n_trees: int,
+    n_jobs: int,
+    level: NDArray[Any] | None = None,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.int64]]:
     """Row numbers and weights of all trees, tree after tree, and where each tree begins.
 
-    Without thresholds every tree has every row once.
+    Parameters
+    ----------
+    keys : uint64 array
+        Of each row.
+    thresholds : sequence of uint64 arrays
+        The distributions that rows are drawn by: see `poisson_thresholds`.
+    seed, n_trees : int
+        Of the forest.
+    n_jobs : int
+        Threads.
+    level : array of int, optional
+        Which of the distributions each row is drawn by. None: all by the first one, and without thresholds every tree
+        has every row once.
     """
     n_rows = len(keys)
     drawn: list[tuple[NDArray[np.uint32], NDArray[np.uint8]]] = [(_NO_ROWS, _NO_WEIGHTS)] * n_trees
+    groups = [] if level is None else [np.flatnonzero(level == k) for k in range(len(thresholds))]
+    grouped = [keys[rows] for rows in groups]
 
     def draw(tree: int) -> None:
-        counts = np.ones(n_rows, np.uint8)
-        if len(thresholds):
-            draw_poisson(np.uint64(derive_seed(seed, "bootstrap", tree)), keys, thresholds, counts)
+        counts, key = np.ones(n_rows, np.uint8), np.uint64(derive_seed(seed, "bootstrap", tree))
+        if level is None and len(thresholds[0]):
+            draw_poisson(key, keys, thresholds[0], counts)
+        for rows_of, own, some in zip(groups, grouped, thresholds, strict=False):
+            part = np.empty(len(own), np.uint8)
+            draw_poisson(key, own, some, part)
+            counts[rows_of] = part
         rows, kept = np.empty(n_rows, np.uint32), np.empty(n_rows, np.uint8)
         m = keep_drawn(counts, rows, kept)
         drawn[tree] = rows[:m].copy(), kept[:m].copy()

@@ -41,6 +41,8 @@ class CoordinatorForest:
     """How many training values of each column lay outside of the range that was declared, where one was."""
     left: tuple[str, ...] = ()
     """Parties that dropped out of the training, which went on without them."""
+    oob_score: float | None = None
+    """Of a whole forest: accuracy or R2 of the rows that trees have not drawn, where it was asked for; not stored."""
     makers: NDArray[np.int16] | None = None
     """Of a whole forest: number of the client that has grown or split each node, where this is known; not stored."""
 

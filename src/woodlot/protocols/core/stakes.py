@@ -25,11 +25,11 @@ _ROWS = """
     FillLeaves GrowOn GrownTrees LocalTrees ThresholdsProposed
     OutOfBagAnswers Predictions RateAnswers TakeAnswers
     Advance Descend LinearStarted PartialScores Residuals Scores
-    CountValues DrawRows
+    CountValues DrawByClass DrawRows
     ExpandLeaves FinishConstruction LabelsSent SplitVectors
     AnswersOpened OpenDifferences RowsTested TestRows
     CompareAtHelper CompareAtService HelperCompared ServiceCompared
-    AnswerOwnRows PredictRows Score SealedLeaves PlainVector
+    AnswerOwnRows PredictRows Score ScoreLeftOut SealedLeaves PlainVector
     AskNodes Decisions EncodedLabels FinishTrees GrowLevel LeafTotals Partition Ranks ReachableLeaves RegrowLevel Sides
     SplitTable StartForest
     AllSides RowValues
@@ -58,7 +58,7 @@ _NUMBERS = """
 _NOTHING = """
     OpenAlignment SealedSecret SecretTaken SendRequests SendTokens
     Away Unanswered
-    AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues CountScores
+    AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues CountClasses CountScores
     CountOutside DescribeColumns TellQuantiles
     DescribeRows GrowAlone SchemaInUse
     AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined

@@ -7,8 +7,10 @@ States are those of `HorizontalClient`. Within *ready*::
 
     CountValues   quantiles of columns; at most so many prefixes per column as quantiles take; of all clients' values,
                   also where others of their sums can spare some
-    DrawRows      once: begins the trees
+    CountClasses  rows of each class, where the plan has class weights
+    DrawRows      once, or DrawByClass: begins the trees
     CountCells    level ``_level`` once more (other nodes or features), or level ``_level + 1``
+    ScoreLeftOut  one forest, where the plan has an out-of-bag score
 
 A drawing has a number (``_tried``), and blocks keep the one in use beside it (``_drawn``). DrawRows whose sum is
 refused leaves an unused drawing in the blocks, and the next one takes its place; the trees go on with the drawing that
@@ -24,16 +26,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
-from woodlot.exceptions import RemoteProtocolError
+from woodlot.exceptions import ConfigError, RemoteProtocolError
 from woodlot.protocols.core.blocks import Blocks, OwnBlock
 from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import row_messages as msg
 from woodlot.protocols.rows.lossless import lossless_messages
+from woodlot.protocols.rows.lossless.left_out import leaves_of, numbers_of
 from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, MOST_BINS, LosslessPlan
 from woodlot.protocols.rows.lossless.row_block import RowBlock, RowSplits
 from woodlot.protocols.rows.row_client import HorizontalClient, RowClientState
+from woodlot.protocols.rows.whole_forest import trees_of
 from woodlot.protocols.sums import SumClient, sum_messages
 from woodlot.trees.quantiles import DIGIT_BITS, VALUE_BITS
 from woodlot.trees.sampling import derive_seed
@@ -77,6 +81,7 @@ class LosslessClient(HorizontalClient):
         self._past: list[RowSplits] = []
         self._values_asked: dict[int, _AskedValues] = {}
         self._cells_asked: dict[int, NDArray[np.int64]] = {}  # features of nodes, as one number each
+        self._scored: bytes | None = None  # digest of the forest that was scored out of bag
 
     def _on_UseSchema(self, message: msg.UseSchema) -> msg.SchemaInUse:
         self._blocks.set_up("use_schema", message, self._task)
@@ -89,7 +94,11 @@ class LosslessClient(HorizontalClient):
 
     def _answer(
         self,
-        message: lossless_messages.CountValues | lossless_messages.DrawRows | lossless_messages.CountCells,
+        message: lossless_messages.CountValues
+        | lossless_messages.CountClasses
+        | lossless_messages.DrawRows
+        | lossless_messages.CountCells
+        | lossless_messages.ScoreLeftOut,
         numbers: NDArray[np.int64],
         *,
         whole: bool = False,
@@ -148,7 +157,14 @@ class LosslessClient(HorizontalClient):
 
     # --- drawing ---
 
-    @takes(lossless_messages.DrawRows, when=RowClientState.ready)
+    @takes(lossless_messages.CountClasses, when=RowClientState.ready)
+    def _on_CountClasses(self, message: lossless_messages.CountClasses) -> Message:
+        if self._task != "classes" or (isinstance(self.plan, LosslessPlan) and not self.plan.is_weighted):
+            raise RemoteProtocolError("Unexpected CountClasses; expected where class weights were ordered")
+        self._sums.check(message.order)
+        return self._answer(message, self._added("count_classes"))
+
+    @takes(lossless_messages.DrawRows, lossless_messages.DrawByClass, when=RowClientState.ready)
     def _on_DrawRows(self, message: lossless_messages.DrawRows) -> Message:
         n_columns = len(self.schema.names)
         if len(message.n_edges) != n_columns or (self._task == "targets") != (message.target_bits > 0):
@@ -156,7 +172,7 @@ class LosslessClient(HorizontalClient):
         if isinstance(self.plan, LosslessPlan):
             settings = self.plan.settings(n_columns)
             self.check_ordered(message, n_estimators=message.n_trees, with_rows=message.with_rows)
-            if message.seed != settings.bootstrap_seed or not self.plan.is_drawn_by(message.thresholds):
+            if message.seed != settings.bootstrap_seed or not self._is_ordered(self.plan, message):
                 raise RemoteProtocolError("DrawRows is not what was ordered: rows would be drawn in another way")
             if self._drawing:
                 raise RemoteProtocolError("Unexpected DrawRows; rows are drawn once")
@@ -171,6 +187,19 @@ class LosslessClient(HorizontalClient):
         self._drawing, self._level, self._past = self._tried, -1, []
         self._drawn = (self._tried, message, seed)
         return reply
+
+    def _is_ordered(self, plan: LosslessPlan, message: lossless_messages.DrawRows) -> bool:
+        """Whether rows are drawn as the plan says, by what the message says of all clients' rows."""
+        if not isinstance(message, lossless_messages.DrawByClass):
+            return not plan.is_weighted and plan.is_drawn_by(message.thresholds)
+        classes = self.schema.classes
+        if not plan.is_weighted or len(message.class_rows) != len(classes) or int(message.class_rows.min()) < 0:
+            return False
+        try:
+            lists = plan.class_thresholds(message.class_rows.tolist(), classes)
+        except ConfigError:
+            return False
+        return len(lists) == len(message.lists()) and all(map(np.array_equal, lists, message.lists()))
 
     def _check_edges(self, message: lossless_messages.DrawRows) -> None:
         stops = np.cumsum(message.n_edges.astype(np.int64))
@@ -219,6 +248,34 @@ class LosslessClient(HorizontalClient):
             if len(np.unique(pairs)) < len(pairs) or np.isin(pairs, np.concatenate([_NONE, *before])).any():
                 raise RemoteProtocolError("CountCells asks about a feature of a node again")
         return pairs
+
+    # --- scoring ---
+
+    @takes(lossless_messages.ScoreLeftOut, when=RowClientState.ready)
+    def _on_ScoreLeftOut(self, message: lossless_messages.ScoreLeftOut) -> Message:
+        if self._drawn is None or (isinstance(self.plan, LosslessPlan) and not self.plan.scores_left_out):
+            raise RemoteProtocolError("Unexpected ScoreLeftOut; expected after DrawRows, where it was ordered")
+        drawn = self._drawn[1]
+        n_outputs = max(1, len(self.schema.classes)) if self._task == "classes" else 1
+        trees = trees_of(message, self.schema.categories, "the coordinator")
+        if (message.first_tree, trees.structure.n_trees) != (0, drawn.n_trees):
+            raise RemoteProtocolError("ScoreLeftOut is for all trees that have drawn rows")
+        if int(message.every_row.max(initial=0)) >= drawn.n_trees or message.order.length != self._n_scored():
+            raise RemoteProtocolError("ScoreLeftOut names trees that there are not, or another number of sums")
+        if (self._task == "targets") != (message.fraction_bits > 0):
+            raise RemoteProtocolError("ScoreLeftOut is about labels of the other kind")
+        leaves_of(message, trees.structure, n_outputs)
+        digest = self.digest_of(message)
+        if self._scored not in (None, digest):
+            raise RemoteProtocolError("ScoreLeftOut is answered once in a job, and this is another one")
+        self._sums.check(message.order)
+        reply = self._answer(message, self._added("score_left_out", drawn, self._drawn[2], message))
+        self._scored = digest
+        return reply
+
+    def _n_scored(self) -> int:
+        weighted = self._drawn is not None and isinstance(self._drawn[1], lossless_messages.DrawByClass)
+        return numbers_of(self._task, len(self.schema.classes) if weighted else 1)
 
 
 class _AskedValues(NamedTuple):

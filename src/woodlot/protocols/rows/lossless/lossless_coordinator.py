@@ -5,8 +5,9 @@
     round 1, 2    every client   the common schema
     round 3, 4    every client   agreement on keys for secure sums
     round 5-8     every client   the common bins (bins.py)
-    round 9       every client   what each tree has drawn
+    round 9       every client   what each tree has drawn; before it, with class weights, rows of each class
     every level   every client   histograms of the candidate features at all open nodes of all trees, as one vector
+    at the end    every client   with ``oob_score``: right and wrong answers of the trees that have not drawn a row
 
 The coordinator searches the sums for the best splits and sends them with the question for the next level. Where no
 candidate can split a node, its next ones are asked for in another round of the level. A level whose vector would be
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from woodlot.protocols.core.bits import smallest_unsigned
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.rows.lossless import lossless_messages
 from woodlot.protocols.rows.lossless.bins import CommonColumns, asking, common_bins
+from woodlot.protocols.rows.lossless.left_out import score_left_out
 from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, LosslessPlan, true_targets
 from woodlot.protocols.rows.lossless.lossless_trees import Growing, Nodes
 from woodlot.protocols.rows.schema import CommonSchema, Rounds, agree_on_schema
@@ -63,16 +66,38 @@ def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
     if plan.task == "targets":
         leaves.value[:] = true_targets(leaves.value, schema.magnitude, growing.target_bits)
     forest, part = whole_forest(trees, leaves, gain, schema)
-    return replace(forest, left=tuple(sorted(session.left))), part
+    score = None
+    if plan.scores_left_out:
+        score = yield from score_left_out(
+            session, trees, leaves, schema, plan.task, growing.every_row, by_class=plan.is_weighted
+        )
+    return replace(forest, left=tuple(sorted(session.left)), oob_score=score), part
 
 
 def _draw(
     plan: LosslessPlan, session: SumSession, schema: CommonSchema, columns: CommonColumns
 ) -> Generator[Round, dict[str, Message], Growing]:
     """Have all clients draw rows; the sums are the roots of the trees."""
-    thresholds = plan.thresholds(schema.total_rows)
     settings = plan.settings(len(schema.names))
-    heaviest = schema.total_rows * max(1, len(thresholds))
+    drawing: type[lossless_messages.DrawRows] = lossless_messages.DrawRows
+    rules: dict[str, Any] = {"thresholds": plan.thresholds(schema.total_rows)}
+    most = len(rules["thresholds"])
+    if plan.is_weighted:
+        counts = yield from sum_round(
+            session,
+            "grow",
+            lambda order: lossless_messages.CountClasses(order=order),
+            length=schema.n_outputs,
+            bound=schema.total_rows,
+        )
+        lists = plan.class_thresholds(counts.tolist(), schema.classes)
+        most, drawing = max(map(len, lists)), lossless_messages.DrawByClass
+        rules = {
+            "thresholds": np.concatenate(lists),
+            "n_thresholds": smallest_unsigned(np.array([len(one) for one in lists], np.int64)),
+            "class_rows": counts,
+        }
+    heaviest = schema.total_rows * max(1, most)
     if heaviest >= 2**WEIGHT_BITS:
         raise DataError(
             f"{schema.total_rows:,} rows are too many for one forest; lower max_samples or sample them first"
@@ -85,13 +110,13 @@ def _draw(
         session,
         "grow",
         asking(
-            lossless_messages.DrawRows,
+            drawing,
             n_edges=smallest_unsigned(np.array([len(some) for some in edges], np.int64)),
             edges=np.concatenate(edges),
             has_missing=columns.has_missing,
             n_trees=plan.n_estimators,
             seed=settings.bootstrap_seed,
-            thresholds=thresholds,
+            **rules,
             with_rows=plan.with_rows,
             target_bits=target_bits,
         ),

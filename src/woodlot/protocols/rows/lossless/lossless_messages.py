@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from woodlot.protocols.core.message import F64, TO_PARTY, U8, U32, U64, Disclosure, Message, UInt
+import numpy as np
+from numpy.typing import NDArray
+
+from woodlot.protocols.core.message import F64, I32, I64, TO_PARTY, U8, U32, U64, Disclosure, Message, UInt
+from woodlot.protocols.rows.row_messages import TreesMessage
 from woodlot.protocols.sums.sum_messages import SumOrder
 
 
@@ -61,6 +65,43 @@ class DrawRows(Message):
             raise ValueError("trees and draws are out of range")
 
 
+class CountClasses(Message):
+    """Asks how many rows of each class a client has; answered by a vector of a sum."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY, "nothing; the coordinator reads how many rows of all clients are of which class", "clear"
+    )
+    order: SumOrder
+
+
+class DrawByClass(DrawRows):
+    """As `DrawRows`, where rows of some classes are drawn more often: ``thresholds`` has those of class after class."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "the bins of every column of numbers, each edge a value of one of the clients' rows unless it was declared; "
+        "which columns have missing values; the number of trees, the seed and the rules of drawing rows; how many rows "
+        "of all clients are of which class",
+        "clear",
+    )
+    class_rows: I64
+    n_thresholds: UInt
+
+    def check(self) -> None:
+        """As for `DrawRows`, for each class."""
+        if len(self.n_edges) != len(self.has_missing) or int(self.n_edges.sum()) != len(self.edges):
+            raise ValueError("columns are not described one by one")
+        if self.n_trees < 1 or self.target_bits or int(self.n_thresholds.max(initial=0)) > 255:
+            raise ValueError("trees and draws are out of range")
+        if len(self.n_thresholds) != len(self.class_rows) or int(self.n_thresholds.sum()) != len(self.thresholds):
+            raise ValueError("draws are not described class by class")
+
+    def lists(self) -> list[NDArray[np.uint64]]:
+        """The thresholds of each class."""
+        stops = np.cumsum(self.n_thresholds.astype(np.int64))[:-1]
+        return [np.array(part) for part in np.split(self.thresholds, stops)]
+
+
 class CountCells(Message):
     """Brings the splits of the last level, and asks for the histograms of the next; answered by a vector of a sum.
 
@@ -97,3 +138,27 @@ class CountCells(Message):
     codes: UInt
     missing: U8
     word_bits: int
+
+
+class ScoreLeftOut(TreesMessage):
+    """Brings the finished forest, and asks how good it is for rows that trees have not drawn; answered by a sum."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "the whole forest: columns, thresholds, sets of categories, answers of the leaves; which trees have seen every "
+        "row. The coordinator reads, over all clients, how many answers are right and how many wrong, or the sums of "
+        "targets, of their squares and of squared errors; and how many rows every tree has drawn",
+        "clear",
+    )
+    order: SumOrder
+    leaf_start: I64
+    leaf_output: I32
+    leaf_value: F64
+    every_row: U32
+    fraction_bits: int
+
+    def check(self) -> None:
+        """As for all trees; and sums have bits after the point, or none."""
+        super().check()
+        if not 0 <= self.fraction_bits <= 52:
+            raise ValueError("fraction_bits is out of range")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -45,6 +46,10 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
         At least more than half.
     words_at_once : int
         The most numbers of one message.
+    oob_score : bool, unset by default
+        Whether the finished forest is scored on the rows that trees have not drawn.
+    class_weight : {"balanced"} or tuple of (str, float), unset by default
+        How much more often rows of a class are drawn than others; classes that are not named have the weight 1.
     """
 
     bins: tuple[tuple[str, tuple[float, ...]], ...] = ()
@@ -53,6 +58,51 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
     spare_after: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] | None = None
     quorum: PositiveInt | Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None
     words_at_once: PositiveInt = WORDS_AT_ONCE
+    oob_score: bool | msgspec.UnsetType = msgspec.UNSET
+    class_weight: Literal["balanced"] | tuple[tuple[str, float], ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether rows of some classes are drawn more often."""
+        return not isinstance(self.class_weight, msgspec.UnsetType)
+
+    def class_thresholds(self, class_rows: Sequence[int], classes: Sequence[Any]) -> list[NDArray[np.uint64]]:
+        """How often rows of each class are drawn, of so many rows of all clients.
+
+        As many rows as without weights are drawn on average; a share (`max_samples`) counts in units of weight
+        (docs/decisions/0004-sample-weights.md).
+
+        Raises
+        ------
+        ConfigError
+            If the weights name a class that there is not, leave no row, or draw one more than `MAX_RATE` times.
+        """
+        n_rows = sum(class_rows)
+        if self.class_weight == "balanced":
+            weights = [n_rows / (len(class_rows) * n) if n else 0.0 for n in class_rows]
+        else:
+            named = dict(self.class_weight) if isinstance(self.class_weight, tuple) else {}
+            unknown = sorted(set(named) - {str(label) for label in classes})
+            if unknown:
+                raise ConfigError(f"class_weight names classes that do not occur: {unknown}")
+            weights = [named.get(str(label), 1.0) for label in classes]
+        total = sum(n * weight for n, weight in zip(class_rows, weights, strict=True))
+        if not total > 0:
+            raise ConfigError("class_weight gives every row the weight 0; give some class a weight above 0")
+        share = self.max_samples
+        factor = share if isinstance(share, float) else (n_rows if share is None else share) / total
+        rates = [factor * weight for weight in weights]
+        if max(rates) > MAX_RATE:
+            raise ConfigError(
+                f"class_weight draws rows of a class {max(rates):.0f} times on average, and at most {MAX_RATE:.0f} are "
+                "possible; use weights that differ less, or lower max_samples"
+            )
+        return [poisson_thresholds(rate) for rate in rates]
+
+    @property
+    def scores_left_out(self) -> bool:
+        """Whether the finished forest is scored on the rows that trees have not drawn."""
+        return self.oob_score is True and self.bootstrap
 
     @property
     def shows_numbers(self) -> bool:

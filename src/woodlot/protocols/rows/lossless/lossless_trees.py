@@ -169,7 +169,7 @@ class Growing:
         self._missing_left = np.zeros(n_trees, np.uint8)
         self._leaves: list[tuple[NDArray[np.int64], Nodes]] = []
         self._splits: list[_Told] = []
-        self._every_row = every_row
+        self.every_row = every_row
         self._split_mask: NDArray[np.bool_] = np.zeros(0, bool)
         self._close(roots, np.arange(n_trees))
 
@@ -279,7 +279,7 @@ class Growing:
             "set_length": none,
             "sets": none,
             "is_open": bits.pack(self._open_mask) if roots or told is not None else none,
-            "every_row": (self._every_row if roots else self._every_row[:0]).astype(np.uint32),
+            "every_row": (self.every_row if roots else self.every_row[:0]).astype(np.uint32),
         }
         if told is not None:
             fields |= {

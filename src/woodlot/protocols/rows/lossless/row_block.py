@@ -24,10 +24,12 @@ from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolErro
 from woodlot.protocols.core import bits
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.lossless import lossless_messages
+from woodlot.protocols.rows.lossless.left_out import class_numbers, leaves_of, left_out_answers, target_numbers
 from woodlot.protocols.rows.lossless.lossless_plan import fixed_targets
 from woodlot.protocols.rows.row_labels import target_of
 from woodlot.protocols.rows.row_messages import Task, UseSchema
 from woodlot.protocols.rows.schema import map_classes, map_table
+from woodlot.protocols.rows.whole_forest import trees_of
 from woodlot.trees.cells import Cells
 from woodlot.trees.drawing import draw_trees, row_keys
 from woodlot.trees.kernels.cells import send_down
@@ -162,14 +164,31 @@ class RowBlock:
         targets = None
         if self._task == "targets":
             targets = fixed_targets(self._target.values, self._in_use.magnitude, message.target_bits)
-        columns = [c.values if isinstance(c, NumericColumn) else c.codes for c in self._mapped.columns]
-        labels = self._target.values if self._task == "targets" else self._labels
-        keys = row_keys(columns, [feature_key(name) for name in self._in_use.names], labels)
-        rows, weights, bounds = draw_trees(keys, message.thresholds.copy(), seed, message.n_trees, self._n_jobs)
+        rows, weights, bounds = self._drawn_rows(message, seed)
         return _Drawn(
             codes, n_codes, targets, message.with_rows, message.target_bits,
             rows, weights, bounds[:-1].copy(), bounds[1:].copy(),
         )  # fmt: skip
+
+    def count_classes(self) -> NDArray[np.int64]:
+        """Rows of each class."""
+        return np.bincount(self._labels, minlength=self._n_classes).astype(np.int64)
+
+    def _drawn_rows(
+        self, message: lossless_messages.DrawRows, seed: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.int64]]:
+        """Rows and weights of all trees, and where each tree begins."""
+        if isinstance(message, lossless_messages.DrawByClass):
+            return draw_trees(self._keys(), message.lists(), seed, message.n_trees, self._n_jobs, self._labels)
+        return draw_trees(self._keys(), [message.thresholds.copy()], seed, message.n_trees, self._n_jobs)
+
+    def _columns(self) -> list[NDArray[Any]]:
+        return [c.values if isinstance(c, NumericColumn) else c.codes for c in self._mapped.columns]
+
+    def _keys(self) -> NDArray[np.uint64]:
+        """What rows are drawn by."""
+        labels = self._target.values if self._task == "targets" else self._labels
+        return row_keys(self._columns(), [feature_key(name) for name in self._in_use.names], labels)
 
     @property
     def _in_use(self) -> UseSchema:
@@ -305,6 +324,27 @@ class RowBlock:
             )  # fmt: skip
         except ValueError as error:
             raise RemoteProtocolError(f"CountCells: {error}") from None
+
+    # --- scoring ---
+
+    def score_left_out(
+        self, draw: lossless_messages.DrawRows, seed: int, message: lossless_messages.ScoreLeftOut
+    ) -> NDArray[np.int64]:
+        """Numbers of `left_out.numbers_of`, of rows that are answered by the trees that have not drawn them."""
+        trees = trees_of(message, self._in_use.categories, "the coordinator")
+        leaves = leaves_of(message, trees.structure, self._n_classes)
+        rows, _, bounds = self._drawn_rows(draw, seed)
+        everything = np.arange(self._mapped.n_rows, dtype=np.uint32)
+        seen_all = set(message.every_row.tolist())
+        answers, known = left_out_answers(
+            trees, leaves, self._columns(), self._mapped.n_rows,
+            lambda t: everything if t in seen_all else rows[bounds[t] : bounds[t + 1]], self._n_jobs,
+        )  # fmt: skip
+        if self._task == "classes":
+            n_groups = self._n_classes if isinstance(draw, lossless_messages.DrawByClass) else 1
+            return np.array(class_numbers(answers, known, self._labels.astype(np.int64), n_groups), np.int64)
+        values, magnitude = self._target.values, self._in_use.magnitude
+        return np.array(target_numbers(answers, known, values, magnitude, message.fraction_bits), np.int64)
 
 
 def read_rows(
