@@ -17,12 +17,12 @@ from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.columns.label_query import label_query
 from woodlot.jobs.columns.row_selection import own_row_key, seen_points, selected_rows
 from woodlot.jobs.drift.drift_references import ColumnsReference
 from woodlot.jobs.hidden.hidden_part import HIDDEN, HiddenPart, hidden_leader
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore, forest_of_model
+from woodlot.jobs.label_query import label_query
 from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedReveal, OrderedScore, OrderedTraining, PlanWatch
 from woodlot.jobs.orders import (
     AlignedOrder,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from woodlot.jobs.evaluate import pooled_messages as msg
 from woodlot.jobs.evaluate.report_seal import ReportSeal
 from woodlot.jobs.evaluate.sum_pads import PAD_BOUND, padded
 from woodlot.jobs.home import TakenOrder, private_errors
+from woodlot.jobs.label_query import LabelQuery
 from woodlot.jobs.ordered import Once
-from woodlot.jobs.rows.own_rows import count_seen, own_rows
+from woodlot.jobs.rows.own_rows import count_seen, every_row, own_rows
 from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
 from woodlot.jobs.rows.rows_work import read_forest
 from woodlot.metrics.class_numbers import ClassNumbers
@@ -55,15 +56,16 @@ class EvaluateRowsWork(MessageHandler):
             self._resampling = Resampling(order.bootstrap.n, order.bootstrap.confidence, order.bootstrap.seed)
         except ValueError as error:
             raise DataError(str(error)) from None
-        if taken.part.label is None:
-            raise DataError("the order names no column of labels")
         self._seal = ReportSeal(taken.part.key, taken.job, home.identity.name)
         home.policy.check_sums(plain=False, two=len(order.parties) == 2)
-        home.store.check_evaluation(taken.job, self._label, datetime.now(UTC))
+        self._query = LabelQuery(taken)
+        self._query.check_day()
         self._rows = own_rows(taken)
-        n_rows = taken.loaded.n_rows if self._rows is None else len(self._rows)
-        home.policy.check_rows(n_rows, "rows")
-        home.policy.check_evaluation(n_rows)
+        self._numbered = every_row(taken, self._rows)
+        home.policy.check_rows(len(self._numbered), "rows")
+        with private_errors(taken.job, "its ids cannot be used"):
+            self._query.points(self._numbered)
+        self._query.check_rows(self._numbered)
         self._seen = count_seen(taken, self._rows)
         self._sums = SumClient(
             home.identity.name,
@@ -74,11 +76,6 @@ class EvaluateRowsWork(MessageHandler):
             allow_two=order.allow_two and home.policy.allow_two,
             data_digest=bytes.fromhex(taken.loaded.digest),
         )
-
-    @property
-    def _label(self) -> str:
-        """What evaluations are counted by: the table and the column."""
-        return f"{self._taken.loaded.name}.{self._taken.part.label}"
 
     @takes(OpenSums)
     def _on_OpenSums(self, message: OpenSums) -> Message:
@@ -99,38 +96,40 @@ class EvaluateRowsWork(MessageHandler):
         numbers, centre = self._beside_labels(message)
         report = None
         if home.policy.own_evaluations:
-            own = summarise(numbers, self._resampling, self._seen, home.policy.round_counts)
+            drawn = replace(self._resampling, seed=self._query.seed(self._numbered, self._resampling.seed))
+            own = summarise(numbers, drawn, self._seen, home.policy.round_counts)
             report = np.frombuffer(self._seal.seal(own), np.uint8)
         # last of what can refuse: an order that comes to nothing costs nothing
-        now = datetime.now(UTC)
-        home.store.spend_evaluation(taken.job, self._label, taken.user, now)
-        home.store.spend_predictions(taken.job, taken.user, len(numbers), now)
+        self._query.pay(self._numbered)
         if self._numbers is None:  # were another client brought another forest, the masks would not cancel
             self._sums.note(digest_of(message))
         self._numbers, self._centre = numbers, centre
         self._answered.note(message)
         if self._seen:
-            logger.warning("job %s evaluates on rows of the training: %d of %d", taken.job, self._seen, len(numbers))
+            logger.warning(
+                "job %s evaluates on rows of the training: %d of %d", taken.job, self._seen, len(numbers),
+                extra={"job": taken.job, "user": taken.user},
+            )  # fmt: skip
         return msg.OwnRowsAnswered(round_counts=home.policy.round_counts, report=report)
 
     def _beside_labels(self, message: msg.AnswerOwnRows) -> tuple[ClassNumbers | TargetNumbers, float]:
         """The answers of a forest beside the labels, and the centre of its answers."""
-        taken, where = self._taken, f"job {self._taken.job}"
+        taken, job = self._taken, self._taken.job
         forest, part = read_forest(message.files)
         loaded = taken.loaded
-        with private_errors(where, "its table does not have the columns that the model was trained with"):
+        with private_errors(job, "its table does not have the columns that the model was trained with"):
             table = loaded.table().select(loaded.features)
             table = table if self._rows is None else table.take(self._rows)
             columns = match_columns(part.names, part.codings, table)
         predictor = Predictor(forest.structure, part.splits, forest.leaves)
         outputs = predictor.predict_outputs(columns, table.n_rows, "soft", taken.home.n_jobs)
-        with private_errors(where, "its labels cannot be used"):
+        with private_errors(job, "its labels cannot be used"):
             labels = loaded.values(str(taken.part.label))
             labels = natural_type(labels if self._rows is None else labels[self._rows])
             if not forest.classes:
                 return TargetNumbers(check_targets(labels), outputs[:, 0]), centre_of(forest.leaves.value.tolist())
             labels = check_classes(labels)
-        with private_errors(where, "some of its rows have classes that the model was not trained with"):
+        with private_errors(job, "some of its rows have classes that the model was not trained with"):
             return ClassNumbers(labels, outputs, np.array(forest.classes, object)), 0.0
 
     @takes(msg.CountScores)

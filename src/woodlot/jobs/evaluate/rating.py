@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from woodlot.data.labels import check_classes, check_targets
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, RemoteProtocolError
-from woodlot.jobs.columns.label_query import LabelQuery
 from woodlot.jobs.evaluate.evaluate_messages import AnswersRated, RateAnswers
 from woodlot.jobs.evaluate.report_seal import ReportSeal
 from woodlot.jobs.home import TakenOrder, private_errors
+from woodlot.jobs.label_query import LabelQuery
 from woodlot.jobs.ordered import Once
 from woodlot.jobs.orders import EvaluateLinearOrder, EvaluateOrder
 from woodlot.metrics.class_numbers import ClassNumbers

@@ -45,14 +45,15 @@ def own_ids(taken: Taken) -> list[bytes]:
 def keep_seen(taken: TakenOrder[TrainRowsOrder], rows: NDArray[np.int64] | None) -> None:
     """Keep which rows a model was trained on, to say so when it is evaluated on them."""
     with private_errors(taken.job, "its ids cannot be used"):
-        taken.home.store.keep_seen(taken.job, seen_points(taken, _every(taken, rows)))
+        taken.home.store.keep_seen(taken.job, seen_points(taken, every_row(taken, rows)))
 
 
 def count_seen(taken: TakenOrder[EvaluateRowsOrder], rows: NDArray[np.int64] | None) -> int | None:
     """How many of these rows were in the model's training; None where that is not known here."""
     with private_errors(taken.job, "its ids cannot be used"):
-        return taken.home.store.count_seen(taken.order.model, seen_points(taken, _every(taken, rows)))
+        return taken.home.store.count_seen(taken.order.model, seen_points(taken, every_row(taken, rows)))
 
 
-def _every(taken: Taken, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+def every_row(taken: Taken, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Numbers of these rows; of all, where none are chosen."""
     return np.arange(taken.loaded.n_rows) if rows is None else rows

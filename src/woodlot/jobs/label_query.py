@@ -1,4 +1,4 @@
-"""What a label holder checks before it tells how good answers are: reports and scores are queries on labels."""
+"""What a party with labels checks before it tells how good answers are: reports and scores are queries on labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from woodlot.exceptions import DataError
 from woodlot.jobs.columns.row_selection import seen_points
 from woodlot.jobs.home import TakenOrder
-from woodlot.jobs.orders import AlignedOrder, AnsweredOrder
+from woodlot.jobs.orders import AlignedOrder, AnsweredOrder, Order
 
 Rows = NDArray[np.int64]
 Points = NDArray[np.uint64]
@@ -41,7 +41,7 @@ def label_query(taken: TakenOrder[AlignedOrder], rows: Rows | None) -> LabelQuer
 
 
 class LabelQuery:
-    """One evaluation, or one score of a prediction, at the label holder.
+    """One evaluation, or one score of a prediction, at a party that has the labels.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class LabelQuery:
 
     """
 
-    def __init__(self, taken: TakenOrder[AlignedOrder]) -> None:
+    def __init__(self, taken: TakenOrder[Order]) -> None:
         if taken.part.label is None:
             raise DataError("the order names no column of labels")
         self._taken = taken
