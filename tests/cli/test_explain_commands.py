@@ -89,6 +89,7 @@ def test_named_rows_are_explained_with_reasons(model: str) -> None:
     assert "percentage points." in shown
 
 
+@pytest.mark.slow
 def test_a_part_of_the_common_rows_is_explained(model: str) -> None:
     found = told("explain", model[:8], "--split", "0.5")
     assert 10 < len(found["explanation"]["outputs"]) < N - 10  # by a key that is drawn: 60 on average
@@ -96,6 +97,7 @@ def test_a_part_of_the_common_rows_is_explained(model: str) -> None:
     assert "reasons" not in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -139,6 +141,7 @@ def test_a_card_has_what_the_user_may_read(model: str, tmp_path: Path) -> None:
     assert (tmp_path / "card.html").read_text().startswith(f"<h1>Model {model}")
 
 
+@pytest.mark.slow
 def test_a_card_has_the_report_of_an_evaluation(model: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.write_text(run("evaluate", "--model", model, "--y", "bank.default", "--bootstrap", "0", "--json").stdout)
@@ -155,6 +158,7 @@ def test_a_card_has_the_report_of_an_evaluation(model: str, tmp_path: Path) -> N
     assert "ends in .md or .html" in " ".join(run("card", model, "--out", "card.pdf", code=1).output.split())
 
 
+@pytest.mark.slow
 def test_a_fitted_model_writes_its_card_too(world: World) -> None:
     """And a party that has left it is on the card, in Python and on the command line."""
     where = (world.address, world.root / "alice" / "identity")

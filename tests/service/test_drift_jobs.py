@@ -99,6 +99,7 @@ def test_each_owner_tells_how_far_its_columns_have_moved(
     assert not [name for name in names for data in (heard, *state) if b'"' + name + b'"' in data]
 
 
+@pytest.mark.slow
 def test_answers_are_compared_with_those_out_of_bag_only(fed: ConnectedFederation, later: ConnectedFederation) -> None:
     model = wl.FederatedForestClassifier(3, random_state=0).fit(fed, y="bank.late")
     told = model.drift(later)
@@ -108,6 +109,7 @@ def test_answers_are_compared_with_those_out_of_bag_only(fed: ConnectedFederatio
         model.drift(later, reference=fed)
 
 
+@pytest.mark.slow
 def test_only_the_process_that_has_ordered_it_reads_it(fed: ConnectedFederation, later: ConnectedFederation) -> None:
     model = wl.FederatedForestClassifier(3, random_state=0).fit(fed, y="bank.late")
     order, keys = later.drift_order(str(model.forest_.model), "soft")

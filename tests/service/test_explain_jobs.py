@@ -106,6 +106,7 @@ def test_numbers_are_explained_and_votes_counted(world: World, fed: ConnectedFed
         assert len(explanation) == len(table) - model.forest_.coordinator.n_rows
 
 
+@pytest.mark.slow
 def test_rows_are_named_by_their_ids_and_reasons_given(world: World, fed: ConnectedFederation) -> None:
     model = wl.FederatedForestClassifier(6, random_state=0, max_depth=4).fit(fed, y="bank.late")
     table, lacking = whole_table(), set(whole_table()[lambda t: t.visits.isna()].index)
@@ -273,6 +274,7 @@ def test_rows_of_a_day_are_counted(tmp_path: Path) -> None:
 # --- who reads it ---
 
 
+@pytest.mark.slow
 def test_only_the_process_that_has_ordered_it_reads_it(world: World, fed: ConnectedFederation) -> None:
     model = wl.FederatedForestClassifier(3, random_state=0).fit(fed, y="bank.late")
     order, key = fed.explain_order(str(model.forest_.model), "soft")

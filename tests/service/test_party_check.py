@@ -75,6 +75,16 @@ def test_a_party_that_can_start(world: World) -> None:
     assert "The party can start." in text
     assert "predictions_per_day and trainings_per_day set no limit" in " ".join(text.split())
     assert "max_bins and trees set no limit" in " ".join(text.split())
+    assert "explains" not in text
+    explaining = {
+        "protocols": ["align", "predict", "explain"],
+        "explains": "party",
+        "explanations_per_day": "unlimited",
+    }
+    code, text = run(world, policy=PROTECTS | explaining)
+    assert code == 0
+    assert "and explanations_per_day set no limit" in " ".join(text.split())
+    assert 'explains = "party" lets the label holder of a model learn which way' in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

@@ -199,8 +199,8 @@ def test_every_order_is_recorded(recorded: dict[str, Recorded]) -> None:
 
 
 def is_slow(kind: str, party: str) -> bool:
-    """Of two parties one is enough, and where a forest grows with shares or without, one of the two."""
-    return party == "shop" or (party == "bank" and kind in ("train-shares", "leave-shares"))
+    """Of two parties one is enough, and where a forest grows with shares or without, or is asked, one of the two."""
+    return party == "shop" or (party == "bank" and kind in ("train-shares", "leave-shares", "drift"))
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,9 @@ def _card() -> tuple[State, str]:
 def _policy(policy: Policy) -> tuple[State, str]:
     """What a policy leaves open."""
     everybody = [name for name in ("train", "predict", "receive") if EVERYBODY in getattr(policy, name)]
-    unlimited = [name for name in ("predictions_per_day", "trainings_per_day") if getattr(policy, name) == UNLIMITED]
+    limits = ["predictions_per_day", "trainings_per_day"]
+    limits += ["explanations_per_day"] if "explain" in policy.protocols else []
+    unlimited = [name for name in limits if getattr(policy, name) == UNLIMITED]
     single = [name for name in ("min_rows", "min_samples_leaf") if getattr(policy, name) == 1]
     exact = [name for name in ("max_bins", "trees") if getattr(policy, name) == UNLIMITED]
     open_ = []
@@ -190,6 +192,11 @@ def _policy(policy: Policy) -> tuple[State, str]:
         ]
     if policy.labels_to_coordinator:
         open_ += ["labels_to_coordinator = true lets revocable forests send labels to the coordinator in clear"]
+    if "explain" in policy.protocols and policy.explains != "none":
+        open_ += [
+            f'explains = "{policy.explains}" lets the label holder of a model learn which way explained rows go at all '
+            "nodes of this party"
+        ]
     if policy.protection == "hidden":
         taken = 'protection = "hidden" refuses trainings in which all parties learn which row goes where'
     else:
