@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from woodlot import FederatedForestClassifier
+from woodlot import FederatedForestClassifier, RevocableForestClassifier, connect
 from woodlot.cli._companies import ID, LABEL, TABLES, make_companies, write_companies
 from woodlot.cli._comparison import AlignmentSummary, Audit, BitComparison, Comparison, Delivery, Result, Setting
 from woodlot.cli.demo import N_STEPS, TITLES, _print
@@ -359,6 +360,28 @@ def test_a_service_that_does_not_start_is_told_with_its_reason() -> None:
         with pytest.raises(WoodlotError, match=r"process of bank has ended with 1; .*'customers\.docx'"):
             federation.wait_connected()
     assert not federation.root.exists()
+
+
+@pytest.mark.slow
+def test_a_helper_and_a_key_service_serve_forests_with_shares() -> None:
+    """As `benchmarks/encrypted_shares.py` measures them."""
+    rng = np.random.default_rng(0)
+    X, parties = rng.normal(size=(60, 4)), ("bank", "shop")
+    with local_federation(parties, encrypted=True) as federation:
+        for k, party in enumerate(parties):
+            held = {"id": np.arange(60), "a": X[:, 2 * k], "b": X[:, 2 * k + 1]}
+            table = pa.table(held | ({"label": np.where(X[:, 0] > 0, "yes", "no")} if party == "bank" else {}))
+            pq.write_table(table, federation.root / party / "t.parquet")
+        kinds = ("align", "predict", "train-revocable", "predict-encrypted", "keys")
+        federation.start({p: {"t": "t.parquet"} for p in parties}, "id", 1, {"bank": ["label"]}, protocols=kinds)
+        federation.wait_connected()
+        assert set(federation.pids) == {"coordinator", *parties, local.HELPER, local.KEYS}
+        members = {"helper": local.HELPER, "key_service": local.KEYS, "lead": "coordinator"}
+        with connect(federation.address, federation.identity, tables="t", parties=parties, **members) as user:
+            model = RevocableForestClassifier(2, max_depth=2, random_state=0).fit(user, y="bank.label")
+            rows = {f"{p}.{c}": X[:, 2 * k + j] for k, p in enumerate(parties) for j, c in enumerate("ab")}
+            found = model.predict_encrypted(pa.table(rows))
+            np.testing.assert_array_equal(np.sort(found[:, 0]), np.sort(model.predict_proba(user)[:, 0]))
 
 
 # --- the tables ---

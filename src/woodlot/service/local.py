@@ -24,6 +24,8 @@ from woodlot.service.client import Client
 from woodlot.service.config import CoordinatorConfig, PartyConfig
 
 USER = "alice"
+HELPER, KEYS = "helper", "keys"
+"""Helper and key service, where there are such."""
 START_SECONDS = 60.0
 """How long a service may take until it can be reached, on a machine that is busy with other things."""
 END_SECONDS = 5.0
@@ -46,6 +48,11 @@ _OPEN_POLICY = (
     'lead = ["coordinator", "holder"]',
 )
 """Made-up tables need no protection; every file of a party says how much it wants."""
+_ENCRYPTED_POLICY = (
+    f'helpers = ["{HELPER}"]',
+    f'key_services = ["{KEYS}"]',
+    "labels_to_coordinator = true",
+)
 T = TypeVar("T")
 _Handler: TypeAlias = Callable[[int, FrameType | None], None]
 
@@ -60,6 +67,7 @@ class LocalFederation:
           alice/identity/        the user's
           coordinator/           coordinator.toml, identity/, state/, log
           PARTY/                 party.toml, identity/, state/, log, and the party's tables
+          helper/, keys/         as a party, without tables
 
     Parameters
     ----------
@@ -67,6 +75,8 @@ class LocalFederation:
         An empty folder.
     parties : sequence of str
         Their names; each gets a folder.
+    encrypted : bool
+        Whether there are a helper and a key service, for revocable forests with hidden splits.
 
     Attributes
     ----------
@@ -75,13 +85,14 @@ class LocalFederation:
 
     """
 
-    def __init__(self, root: Path, parties: Sequence[str]) -> None:
+    def __init__(self, root: Path, parties: Sequence[str], *, encrypted: bool = False) -> None:
         self.root = root
         self.parties = tuple(parties)
+        self._members = (HELPER, KEYS) if encrypted else ()
         self.address = ""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         operator = Authority.create(root / "authority", "demo", days=2)
-        members = {"coordinator": "coordinator", USER: "user"} | dict.fromkeys(parties, "party")
+        members = {"coordinator": "coordinator", USER: "user"} | dict.fromkeys((*parties, *self._members), "party")
         make_identities(operator, root, members)
 
     @property
@@ -137,6 +148,11 @@ class LocalFederation:
                 self._party_settings(party, dialled, tables[party], id, n_jobs, labels.get(party, ()), protocols)
             )
             self._spawn(party, "party", config)
+        for member, command in zip(self._members, (("party", "--role", "helper"), ("identity", "keys")), strict=False):
+            config = self.root / member / "party.toml"
+            policy = f'[policy]\ntrain = ["{USER}"]\npredict = ["{USER}"]\n'
+            config.write_text(f'coordinator = "{dialled}"\nallow_same_host = true\n{policy}')
+            self._spawn(member, *command, config)
 
     def _party_settings(
         self,
@@ -155,12 +171,13 @@ class LocalFederation:
         lines += ["[policy]", f'train = ["{USER}"]', f'predict = ["{USER}"]']
         lines += [f"protocols = {json.dumps(list(protocols))}"] if protocols else []
         lines += [f"receive = {json.dumps([USER, *self.parties])}", *_OPEN_POLICY]
+        lines += _ENCRYPTED_POLICY if self._members else ()
         return "\n".join([*lines, ""])
 
-    def _spawn(self, name: str, command: str, config: Path) -> None:
+    def _spawn(self, name: str, *command: str | Path) -> None:
         with _signals_later(), self._log(name).open("wb") as log:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - this program itself
-                [sys.executable, "-c", _CHILD, command, str(config)],
+                [sys.executable, "-c", _CHILD, *map(str, command)],
                 stdin=subprocess.PIPE,  # closed when this process ends, whatever ends it
                 stdout=log,
                 stderr=log,
@@ -188,7 +205,7 @@ class LocalFederation:
 
             def look() -> bool | None:
                 since = client.parties()
-                return all(since.get(party) is not None for party in self.parties) or None
+                return all(since.get(name) is not None for name in (*self.parties, *self._members)) or None
 
             self._await(look, "not all parties are connected")
 
@@ -230,13 +247,13 @@ class LocalFederation:
 
 
 @contextmanager
-def local_federation(parties: Sequence[str]) -> Iterator[LocalFederation]:
+def local_federation(parties: Sequence[str], *, encrypted: bool = False) -> Iterator[LocalFederation]:
     """A federation in a temporary folder; at the end, however it comes, no process and no folder is left."""
     with _signals(_interrupt):
         folder = tempfile.TemporaryDirectory(prefix="woodlot-local-")
         federation: LocalFederation | None = None
         try:
-            federation = LocalFederation(Path(folder.name), parties)
+            federation = LocalFederation(Path(folder.name), parties, encrypted=encrypted)
             yield federation
         finally:
             with _signals(_ignore):  # a second Ctrl-C must not leave anything behind
