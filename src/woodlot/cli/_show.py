@@ -60,6 +60,7 @@ PHASES = {
     "evaluate": "evaluating",
     "catalog": "listing columns",
     "explain": "explaining",
+    "delete": "deleting",
 }
 UNITS = {"align": "steps", "grow": "trees"}
 """What is counted in the phases that count."""
