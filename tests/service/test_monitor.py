@@ -24,6 +24,7 @@ from openmetrics_parser import ReadFamily, labels, parse
 from processes import PRIVATE, Processes, processes, small_tables, wait_until
 from small_jobs import EVERYBODY, train_order, user_of
 from world import World
+from world import running as in_process
 
 from woodlot.exceptions import ConfigError
 from woodlot.jobs import job_messages as msg
@@ -32,7 +33,7 @@ from woodlot.runtime.codec import encode, kind_of
 from woodlot.runtime.traffic import UNREADABLE_TYPE, Traffic
 from woodlot.service.monitor import MAX_READERS, Health, Monitor
 from woodlot.service.open_metrics import CONTENT_TYPE, MetricFamily, exposition
-from woodlot.service.service_metrics import coordinator_health, coordinator_metrics
+from woodlot.service.service_metrics import agent_metrics, coordinator_health, coordinator_metrics
 from woodlot.service.settings import Address
 
 # --- the format ---
@@ -402,6 +403,34 @@ def test_a_real_prometheus_scrapes_every_service(world: World, tmp_path: Path) -
         finally:
             scraper.terminate()
             scraper.wait(HANGS)
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_page_are_right(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("there is no program `promtool` here; on Debian: apt install prometheus")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
+    config, rules = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    for what, text in (("config", config), ("rules", rules)):
+        path = tmp_path / f"{what}.yml"
+        path.write_text(text)
+        done = subprocess.run(
+            [promtool, "check", what, path], capture_output=True, text=True, check=False, timeout=HANGS
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    named = set(re.findall(r"`((?:woodlot|process)_\w+)`", page)) | set(re.findall(r"\b(woodlot_\w+)\b", rules))
+    assert named - {"woodlot_jobs"} <= {*_told_names(tmp_path)}
+
+
+def _told_names(folder: Path) -> Iterator[str]:
+    """Names of all samples that services have: suffixes included."""
+    world = World(folder / "world", small_tables())
+    suffixes = {"counter": "_total", "info": "_info", "gauge": ""}
+    with in_process(world):
+        assert world.coordinator is not None
+        for family in (*coordinator_metrics(world.coordinator), *agent_metrics(world.parties["bank"])):
+            yield family.name + suffixes[family.type]
 
 
 def _queried(port: int, query: str, n: int) -> list[Any] | None:

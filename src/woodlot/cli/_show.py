@@ -61,6 +61,7 @@ PHASES = {
     "catalog": "listing columns",
     "explain": "explaining",
     "drift": "comparing",
+    "delete": "deleting",
 }
 UNITS = {"align": "steps", "grow": "trees"}
 """What is counted in the phases that count."""
