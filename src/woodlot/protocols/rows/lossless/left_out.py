@@ -21,7 +21,8 @@ from woodlot.protocols.rows.whole_forest import fields_of
 from woodlot.protocols.sums import SumSession, sum_round, to_fixed
 from woodlot.trees.alone import WholeTrees
 from woodlot.trees.forest import Leaves, Structure
-from woodlot.trees.predict import Columns, Predictor
+from woodlot.trees.predict import Predictor
+from woodlot.trees.ranks import Columns
 
 CLASS_NUMBERS, TARGET_NUMBERS = 3, 5
 ENOUGH = 0.95
