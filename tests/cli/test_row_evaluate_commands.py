@@ -48,6 +48,7 @@ def test_a_model_is_scored_on_the_rows_that_were_held_out(world: World, model: A
     assert "for forests over columns" in run("evaluate", *where, "--sealed").stderr
 
 
+@pytest.mark.slow
 def test_a_search_over_rows(world: World) -> None:
     file = job_file(world, {"kind": "local", "n_estimators": 3, "random_state": 0})
     found = told("search", file, "--grid", "max_depth=1,3", "--cv", 2, "--scoring", "accuracy")
