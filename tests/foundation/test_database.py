@@ -24,9 +24,10 @@ from small_disk import small_disk
 
 from woodlot.exceptions import JournalError
 from woodlot.foundation.database import Database, Schema, open_reader
+from woodlot.jobs.day_budgets import BUDGET_FILE, PREDICTIONS, PredictionBudget
 from woodlot.jobs.evaluated_rows import EVALUATED, EVALUATED_FILE, EvaluatedRows
 from woodlot.jobs.job_store import SCHEMA, JobStore
-from woodlot.jobs.policy import BUDGET_FILE, PREDICTIONS, UNLIMITED, PredictionBudget
+from woodlot.jobs.policy import UNLIMITED
 from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import BUDGET_SCHEMA, BudgetFile, Charge
 from woodlot.runtime.journal import Entry, Journal

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from small_jobs import PLAN
 
 from woodlot.exceptions import JournalError, PolicyError, RemoteProtocolError
-from woodlot.jobs.policy import BUDGET_FILE, Policy, PredictionBudget
+from woodlot.jobs.day_budgets import BUDGET_FILE, PredictionBudget
+from woodlot.jobs.policy import Policy
 
 NOON = datetime(2025, 3, 9, 12, tzinfo=UTC)
 NAMES = st.text("abc", min_size=1, max_size=2)
@@ -293,7 +294,7 @@ class TestBudget:
     def test_it_outlives_the_process(self, tmp_path: Path) -> None:
         script = (
             "import os, signal, sys\nfrom datetime import datetime, UTC\nfrom pathlib import Path\n"
-            "from woodlot.jobs.policy import PredictionBudget\n"
+            "from woodlot.jobs.day_budgets import PredictionBudget\n"
             "PredictionBudget(Path(sys.argv[1]), 100).spend('a', 'alice', 60, datetime(2025, 3, 9, 12, tzinfo=UTC))\n"
             "os.kill(os.getpid(), signal.SIGKILL)\n"
         )

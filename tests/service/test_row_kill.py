@@ -20,9 +20,9 @@ from small_jobs import COORDINATOR
 import woodlot as wl
 from woodlot.connected.connected_rows import ConnectedRowFederation, read_rows_report
 from woodlot.dashboard.views import CoordinatorView
+from woodlot.jobs.day_budgets import BUDGET_FILE
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.orders import Order
-from woodlot.jobs.policy import BUDGET_FILE
 from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
 from woodlot.metrics.resampling import Resampling
 from woodlot.metrics.summaries import Summary

@@ -21,10 +21,10 @@ from woodlot.connected import ConnectedFederation
 from woodlot.connected.scores import Scoring
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.identity.certificates import REVOKED
+from woodlot.jobs.day_budgets import PredictionBudget
 from woodlot.jobs.job_store import ENDED
 from woodlot.jobs.orders import Part, ScoreOrder, TrainOrder
 from woodlot.jobs.party_job import PartyJob
-from woodlot.jobs.policy import PredictionBudget
 from woodlot.jobs.scores.score_seal import IdSeal, new_key
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical import score_messages as msg

@@ -17,11 +17,12 @@ from woodlot.data.decoding import from_json
 from woodlot.data.sources import LoadedTable
 from woodlot.data.whole_files import erase_folder, private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError, PolicyError
+from woodlot.jobs.day_budgets import PredictionBudget
 from woodlot.jobs.drift.drift_references import ColumnsReference
 from woodlot.jobs.evaluated_rows import EvaluatedRows
 from woodlot.jobs.lasting_secret import CHECK_FILE, LastingSecret
 from woodlot.jobs.orders import JOB_ID
-from woodlot.jobs.policy import UNLIMITED, Limit, PredictionBudget
+from woodlot.jobs.policy import UNLIMITED, Limit
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.linear.linear_files import load_own_linear, save_own_linear
