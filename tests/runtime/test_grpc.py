@@ -432,3 +432,22 @@ def test_closing_an_unused_hub(world: World) -> None:
     )
     hub.close()
     hub.close()
+
+
+def test_a_party_is_connected_when_it_is_admitted_and_not_before(world: World) -> None:
+    """That a connection is open says nothing yet: the certificate is judged on it."""
+    asked, decided = threading.Event(), threading.Event()
+
+    def admit(certificate: bytes) -> Peer:
+        asked.set()
+        assert decided.wait(PATIENCE)
+        return world.authority.admit(certificate)
+
+    world.hub(admit=admit)
+    line = world.party("bank", wait=False)
+    try:
+        assert asked.wait(PATIENCE)
+        assert not line.wait_connected(0.5)
+    finally:
+        decided.set()
+    assert line.wait_connected(PATIENCE)

@@ -132,6 +132,7 @@ class Dialer:
                     # Not `wait_for`: that of Python 3.11 forgets a cancellation that comes with the connection.
                     async with asyncio.timeout(self._connect_seconds):
                         await call.wait_for_connection()
+                        await call.initial_metadata()  # which the coordinator sends once it has admitted this side
                     was_up = True
                     await self._read(call)
                 finally:
