@@ -78,7 +78,7 @@ def test_rows_that_are_named_count_whether_the_party_has_them_or_not(tmp_path: P
     """Else the limit tells who is a customer, a thousand ids at a time: orders pass as long as nobody named is."""
     with closing(LedBench(tmp_path)) as bench:
         model = relay(bench, order_of(bench)).job
-        bench.homes[OTHER].store._budget._explanations = 5
+        bench.change_policy(OTHER, explanations_per_day=5)
         nobody, somebody = range(ABSENT, ABSENT + 3), range(3)
         job = opened(bench, explain_order(bench, model, nobody))
         assert isinstance(leading(job, use_of(bench, model, 3)), msg.ModelReady)
