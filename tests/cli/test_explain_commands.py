@@ -141,6 +141,13 @@ def test_a_card_has_what_the_user_may_read(model: str, tmp_path: Path) -> None:
     assert (tmp_path / "card.html").read_text().startswith(f"<h1>Model {model}")
 
 
+def test_a_card_is_printed_without_control_characters(model: str) -> None:
+    """Names of models and classes, written by others, get onto the terminal by the same way."""
+    text = run("card", model, "--purpose", "\x1b]0;owned\x07 \x9b2J").stdout
+    assert r"\x1b" in text
+    assert not {"\x1b", "\x07", "\x9b"} & set(text)
+
+
 @pytest.mark.slow
 def test_a_card_has_the_report_of_an_evaluation(model: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import msgspec
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 from woodlot.cli import _Commands
 from woodlot.cli import _show as show
 from woodlot.cli._client import one_line
+from woodlot.cli.explain import _print
 from woodlot.dashboard.app import _withheld
+from woodlot.evaluation.explanations import make_explanation
 from woodlot.exceptions import PolicyError
 from woodlot.jobs.job_messages import JobFacts, ModelFacts
 
@@ -64,6 +67,18 @@ def test_nor_has_an_error() -> None:
 
     app.callback()(lambda: None)
     assert CliRunner().invoke(app, ["refused"]).stderr == f"woodlot: {SPELLED}\n"
+
+
+def test_nor_has_a_reason_and_it_forges_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Values in reasons are as their party has written them."""
+    one, known = np.ones((1, 1)), np.zeros(1, np.bool_)
+    told = make_explanation(
+        [("bank", "bank.age")], one[..., None], np.zeros(1), one, classes=None, uncertain=known, texts={}
+    )
+    _print(told, [[f"bank: age ({CLEAR}\nRow 2:) raised it."]])
+    shown = capsys.readouterr().out
+    assert rf"({SPELLED}\nRow 2:)" in shown
+    assert "\x1b" not in shown
 
 
 def test_a_withheld_score_says_why() -> None:

@@ -142,7 +142,8 @@ class Bench:
 
 
 def _store(folder: Path, party: str, own: policy.Policy) -> PartyStore:
-    return PartyStore(folder, party, own.predictions_per_day, own.trainings_per_day, own.evaluations_per_day)
+    limits = (own.predictions_per_day, own.trainings_per_day, own.evaluations_per_day, own.explanations_per_day)
+    return PartyStore(folder, party, *limits)
 
 
 @dataclass

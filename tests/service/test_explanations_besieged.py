@@ -21,8 +21,9 @@ from woodlot.jobs.orders import Part
 from woodlot.jobs.party_job import PartyJob
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.vertical.explain_messages import AskAllSides
+from woodlot.protocols.vertical.explain_messages import AskAllSides, AskExplained, AskRowValues, ExplainedColumns
 from woodlot.protocols.vertical.files import forest_id_of
+from woodlot.protocols.vertical.forest_messages import AskDecisions, RevealSplits
 from woodlot.runtime.codec import decode, encode
 
 ABSENT = 10**6
@@ -78,7 +79,7 @@ def test_rows_that_are_named_count_whether_the_party_has_them_or_not(tmp_path: P
     """Else the limit tells who is a customer, a thousand ids at a time: orders pass as long as nobody named is."""
     with closing(LedBench(tmp_path)) as bench:
         model = relay(bench, order_of(bench)).job
-        bench.homes[OTHER].store._budget._explanations = 5
+        bench.change_policy(OTHER, explanations_per_day=5)
         nobody, somebody = range(ABSENT, ABSENT + 3), range(3)
         job = opened(bench, explain_order(bench, model, nobody))
         assert isinstance(leading(job, use_of(bench, model, 3)), msg.ModelReady)
@@ -108,3 +109,22 @@ def test_sides_are_told_of_the_rows_of_the_order(bench: LedBench, model: str) ->
     leading(job, use_of(bench, model, 3))
     with pytest.raises(RemoteProtocolError, match="rows that do not exist"):
         leading(job, AskAllSides(first_row=0, n_rows=4))
+
+
+@pytest.mark.parametrize(("level", "names", "values"), [("party", False, False), ("columns", True, False)])
+def test_a_leader_that_asks_for_more_than_the_owner_shows_gets_it_not(
+    bench: LedBench, model: str, level: str, names: bool, values: bool
+) -> None:
+    bench.change_policy(OTHER, explains=level)
+    job = opened(bench, explain_order(bench, model, range(3)))
+    leading(job, use_of(bench, model, 3))
+    told = leading(job, AskExplained())
+    assert isinstance(told, ExplainedColumns)
+    assert (told.names is not None, told.tells_values) == (names, values)
+    with pytest.raises((PolicyError, RemoteProtocolError)):
+        leading(job, AskRowValues(first_row=0, n_rows=3))
+    asked: list[Message] = [AskDecisions(wire=wire, shuffled=None, seed=0) for wire in ("ranks", "leaves", "decisions")]
+    for more in (*asked, RevealSplits()):
+        with pytest.raises(RemoteProtocolError):
+            leading(job, more)
+    bench.change_policy(OTHER, explains="values")

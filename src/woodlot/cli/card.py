@@ -17,6 +17,7 @@ from woodlot.cli._client import (
     reach,
     reporting,
 )
+from woodlot.cli._text import spelled_out
 from woodlot.exceptions import ConfigError, WoodlotError
 
 if TYPE_CHECKING:
@@ -56,13 +57,13 @@ def card(
             receipts = _receipts(client, facts)
         made = card_of_facts(facts, [_report(path, facts) for path in report or ()], receipts, purpose=purpose)
         if out is None:
-            typer.echo(made.to_markdown(), nl=False)
+            typer.echo(spelled_out(made.to_markdown(), keep="\n"), nl=False)
             return
         try:
             made.save(out)
         except OSError as error:
             raise ConfigError(f"--out {out} cannot be written: {error.strerror}") from None
-        typer.echo(f"{out} has the card of {facts.name or facts.model}.")
+        typer.echo(f"{out} has the card of {spelled_out(facts.name or facts.model)}.")
 
 
 def _receipts(client: Client, facts: ModelFacts) -> list[Receipt]:

@@ -24,6 +24,7 @@ from woodlot.cli._client import (
     reporting,
 )
 from woodlot.cli._rows import SplitOption, SplitSeedOption
+from woodlot.cli._text import spelled_out
 from woodlot.cli.predict import tables_of
 from woodlot.cli.train import AlignMethod, AlignOption
 from woodlot.exceptions import ConfigError
@@ -138,6 +139,8 @@ def _print(explanation: Explanation, reasons: list[list[str]]) -> None:
     ids = range(1, len(explanation) + 1) if explanation.ids is None else explanation.ids.tolist()
     for one, given in list(zip(ids, reasons, strict=False))[:_ROWS_SHOWN]:
         words = given or ["No column moved the answer that way."]
-        console.print("\n".join([f"\nRow {one}:", *(f"  {line}" for line in words)]), markup=False, highlight=False)
+        console.print(
+            "\n".join([f"\nRow {one}:", *(f"  {spelled_out(line)}" for line in words)]), markup=False, highlight=False
+        )
     if len(reasons) > _ROWS_SHOWN:
         console.print(f"\nReasons for {len(reasons) - _ROWS_SHOWN:,} more rows: --json has them.", markup=False)
