@@ -189,7 +189,15 @@ def rows_order(bench: Bench, **changes: Any) -> TrainRowsOrder:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"task": "targets", "bootstrap": False, "words_at_once": 3000}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"task": "targets", "bootstrap": False, "words_at_once": 3000},
+        {"oob_score": True, "class_weight": "balanced"},
+        {"task": "targets", "oob_score": True},
+    ],
+)
 def test_rows_on_two_workers_give_the_answers_of_one_machine(
     rows_bench: Bench, cluster: Cluster, changes: dict[str, Any]
 ) -> None:

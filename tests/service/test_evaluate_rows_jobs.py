@@ -185,7 +185,7 @@ def test_what_cannot_be_evaluated_is_named(world: World, fed: ConnectedRowFedera
         model.evaluate(two)
     with rows_of(world, parties=("anna", "bern")) as two, pytest.raises(JobFailed, match="allow_two = true"):
         two.run(two.evaluate_rows_order(model.forest_.model, LABEL, Resampling(0), allow_two=True)[0])
-    with pytest.raises(DataError, match="labels have a column, which every party has"):
+    with pytest.raises(DataError, match="on a federation y names the labels' column"):
         forest().fit(fed, y=np.zeros(3))
     with pytest.raises(DataError, match="tables must name one table"):
         rows_of(world, tables={"anna": TABLE, "nobody": TABLE}, parties=("anna", "bern"))

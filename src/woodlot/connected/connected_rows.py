@@ -151,7 +151,9 @@ class ConnectedRowFederation(ConnectedFederation):
 
     def row_targets_of(self, y: Any, task: Task) -> tuple[dict[str, Target], str | None, bool]:
         """None, and the column of the labels where these are folds; labels that are given are refused."""
-        return {}, _named(self._label if y is None else None), False
+        if y is None and self._label is not None:
+            return {}, self._label, False
+        return super().row_targets_of(y, task)
 
     def in_folds(self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None) -> FoldedRows:
         """This federation as scikit-learn's X with one row for each fold."""

@@ -1,0 +1,122 @@
+"""Evaluations over rows without a network: what parties refuse of a coordinator that deviates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hospitals import LABEL, TABLE
+from party_bench import ROWS, Bench, clinics, play, rows_order
+from small_jobs import PARTIES
+
+from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.jobs.evaluate.pooled_messages import AnswerOwnRows, CountScores, RateOwnRows
+from woodlot.jobs.evaluate.report_seal import new_report_key
+from woodlot.jobs.kind import CoordinatorHost, kind_of
+from woodlot.jobs.orders import Part
+from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.rows.local_forests import LocalPlan
+from woodlot.protocols.sums.sum_messages import OpenSums
+from woodlot.runtime.codec import decode, encode
+
+Change = Callable[[str, Message], Message]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with clinics(tmp_path) as bench:
+        for party in PARTIES:
+            listed = (*bench.homes[party].policy.protocols, "evaluate")
+            bench.change_policy(party, allow_two=True, protocols=listed)
+        yield bench
+
+
+def evaluated(bench: Bench, model: str, change: Change, **options: Any) -> Any:
+    """Run an evaluation in which the coordinator says something else to some party."""
+    parts = {p: Part(table=TABLE, label=LABEL, key=new_report_key()) for p in PARTIES}
+    order = EvaluateRowsOrder(**bench.fields_of(parts), model=model, allow_two=True, **options)
+    jobs = {p: bench.job(p, order.job) for p in PARTIES}
+    protocol = kind_of(order).protocol(order, bench.opening(order), CoordinatorHost(bench.coordinator, 1))
+    replies: Any = None
+    while True:
+        try:
+            step = next(protocol) if replies is None else protocol.send(replies)
+        except StopIteration as end:
+            return end.value
+        asked = {p: change(p, message) for p, message in step.requests.items()}
+        replies = {p: decode(encode(jobs[p].handle(decode(encode(message))))) for p, message in asked.items()}
+
+
+def test_who_brings_one_party_another_forest_gets_no_sum(bench: Bench) -> None:
+    first, second = (play(bench, rows_order(bench, LocalPlan(**ROWS | {"seed": seed}))).job for seed in (1, 2))
+    files, _ = bench.coordinator.model_files(second)
+    other = {name: np.frombuffer(data, np.uint8) for name, data in files.items()}
+
+    def exchanged(party: str, message: Message) -> Message:
+        if isinstance(message, AnswerOwnRows) and party == "shop":
+            return msgspec.structs.replace(message, files=other)
+        return message
+
+    assert evaluated(bench, first, lambda _, message: message).sums.size > 3
+    with pytest.raises(RemoteProtocolError, match="the sum is not one of these clients' numbers"):
+        evaluated(bench, first, exchanged)
+
+
+def finer(_: str, message: Message) -> Message:
+    if isinstance(message, RateOwnRows):
+        cuts = (np.array([5, 5], np.int64),)
+        return msgspec.structs.replace(message, cuts=cuts)
+    return message
+
+
+def smaller(_: str, message: Message) -> Message:
+    if isinstance(message, RateOwnRows):  # pads would go beyond the bound, and be cut off
+        return msgspec.structs.replace(message, order=msgspec.structs.replace(message.order, bound=1))
+    return message
+
+
+def longer(_: str, message: Message) -> Message:
+    if isinstance(message, CountScores):
+        return msgspec.structs.replace(message, order=msgspec.structs.replace(message.order, length=1001))
+    return message
+
+
+def renamed(_: str, message: Message) -> Message:
+    return msgspec.structs.replace(message, model="0" * 32) if isinstance(message, AnswerOwnRows) else message
+
+
+def alone(party: str, message: Message) -> Message:
+    return msgspec.structs.replace(message, clients=("bank",)) if isinstance(message, OpenSums) else message
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (finer, "bins are not made of those of the grid"),
+        (smaller, "the order of the sum does not fit the report"),
+        (longer, "the order of the sum does not fit the bins"),
+        (renamed, "the order is for another model"),
+        (alone, "sums are over all parties of the order"),
+    ],
+)
+def test_what_was_not_ordered_is_refused(bench: Bench, change: Change, words: str) -> None:
+    model = play(bench, rows_order(bench, LocalPlan(**ROWS))).job
+    with pytest.raises(RemoteProtocolError, match=words):
+        evaluated(bench, model, change)
+
+
+def test_a_refusal_in_the_opening_counts_no_evaluation(bench: Bench) -> None:
+    model = play(bench, rows_order(bench, LocalPlan(**ROWS))).job
+    bench.change_policy("shop", min_evaluation_rows=1000)
+    bench.change_policy("bank", evaluations_per_day=1)
+    with pytest.raises(PolicyError, match="must be of 1,000 rows or more"):
+        evaluated(bench, model, lambda _, message: message)
+    bench.change_policy("shop", min_evaluation_rows=1)
+    evaluated(bench, model, lambda _, message: message)
+    with pytest.raises(PolicyError, match="1 times per day"):
+        evaluated(bench, model, lambda _, message: message)
