@@ -147,6 +147,7 @@ def test_quantiles_of_few_rows_are_left_out() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_leak_test_attacks_evaluations() -> None:
     found = leaks.run_leak_test(leaks.made_up_case(600), {"n_estimators": 12}, parts=["evaluations"])
     free, rounded, ruled, both = found
