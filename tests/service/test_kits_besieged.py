@@ -91,6 +91,15 @@ def test_an_older_kit_brings_back_neither_a_revoked_nor_an_expired_certificate(
     assert (folder / "party" / "identity" / files.REVOKED).read_bytes() == newer
 
 
+def test_the_operator_does_not_send_out_revoked_certificates_again(operator: Operator, tmp_path: Path) -> None:
+    signed_kit(operator, tmp_path / "b" / "shop")
+    assert operator.write_kits()["shop"][1]
+    operator.authority.revoke("carol")
+    path, signed = operator.write_kits()["shop"]
+    assert not signed
+    assert not read_kit(path).certificates
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

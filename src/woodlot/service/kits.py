@@ -299,7 +299,7 @@ class Operator:
         return path
 
     def _signed_before(self, organisation: str) -> dict[str, str]:
-        """The certificates of the kit that was written before, of members that are still there."""
+        """The certificates of the kit that was written before, of members that are still there, and still valid."""
         path = self.root / KITS / f"{organisation}.kit"
         if not path.exists():
             return {}
@@ -307,7 +307,13 @@ class Operator:
         if before.fingerprint != self.authority.fingerprint:
             raise IdentityError(f"{path} is of another authority; move it away")
         members = {member.uri for member in self.config.organisations[organisation].members(organisation)}
-        return before.certificates if set(before.certificates) == members else {}
+        return before.certificates if set(before.certificates) == members and self._are_valid(before) else {}
+
+    def _are_valid(self, kit: KitFacts) -> bool:
+        """Whether no certificate of a kit has expired or was revoked since."""
+        valid = {one.serial for one in self.authority.issued() if one.state == "valid"}
+        held = (files.parse_certificate(pem.encode(), "the kit") for pem in kit.certificates.values())
+        return all(one.serial_number in valid for one in held)
 
 
 # --- the organisation ---
