@@ -29,15 +29,18 @@ def points(*ranges: tuple[int, int]) -> np.ndarray:
 @settings(deadline=None)
 @given(st.lists(st.one_of(parts, scattered), max_size=12))
 def test_every_cell_is_large_and_every_evaluation_is_of_whole_cells(asked: list[np.ndarray]) -> None:
-    state = np.empty(0, np.uint64), np.empty(0, np.uint32)
+    state = [np.empty(0, np.uint64), np.empty(0, np.uint32)]
     told: list[np.ndarray] = []
     for rows in asked:
         try:
-            state = divide(*state, rows, LEAST)
+            *state, kept = divide(*state, rows, LEAST)
         except PolicyError:
             continue
+        assert kept.sum() >= LEAST
+        rows = rows[kept]
         told.append(rows)
         again = divide(*state, rows, 10**9)  # the same rows may always be evaluated again, and change nothing
+        assert again[2].all()
         np.testing.assert_array_equal(again[0], state[0])
         assert len(np.unique(again[1])) == len(np.unique(state[1]))
     known, cells = state
@@ -78,10 +81,8 @@ def test_hold_outs_folds_and_complements_are_evaluated(record: EvaluatedRows, al
 @pytest.mark.parametrize(
     ("refused", "rows"),
     {
-        "one row more": points((0, 26)),
         "one row less": points((0, 24)),
         "one row for another": points((1, 26)),
-        "a few of the former beside many others": points((20, 60)),
     }.items(),
 )
 def test_what_differs_in_a_few_rows_is_refused(record: EvaluatedRows, refused: str, rows: np.ndarray) -> None:
@@ -90,6 +91,31 @@ def test_what_differs_in_a_few_rows_is_refused(record: EvaluatedRows, refused: s
             ask("customers.late", rows, 10)
     record.take("customers.late", points((0, 25)), 10)  # nothing was recorded
     record.take("customers.amount", rows, 10)  # each label has its own record
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows", "told"),
+    [
+        ("one row more", points((0, 26)), points((0, 25))),
+        ("a few of the former beside many others", points((20, 60)), points((25, 60))),
+        ("a table that grows day by day", points((0, 34)), points((0, 25))),
+        ("until it has grown enough", points((0, 35)), points((0, 35))),
+    ],
+)
+def test_a_few_rows_are_left_out(record: EvaluatedRows, asked: str, rows: np.ndarray, told: np.ndarray) -> None:
+    kept = rows[record.check("customers.late", rows, 10)]
+    np.testing.assert_array_equal(kept, told, err_msg=asked)
+    if len(kept) < len(rows):
+        with pytest.raises(PolicyError, match="fewer than 10 rows"):
+            record.take("customers.late", rows, 10)
+    record.take("customers.late", kept, 10)
+    again = rows[record.check("customers.late", rows, 10)]
+    np.testing.assert_array_equal(again, told, err_msg="a job that comes again")
+
+
+def test_a_few_new_rows_alone_are_refused(record: EvaluatedRows) -> None:
+    with pytest.raises(PolicyError, match="fewer than 10 rows"):
+        record.check("customers.late", points((25, 30)), 10)
 
 
 def test_three_evaluations_are_combined_too(tmp_path: Path) -> None:
@@ -105,7 +131,7 @@ def test_the_record_outlives_a_restart(tmp_path: Path) -> None:
     with closing(EvaluatedRows(tmp_path)) as record:
         record.take("t.y", points((0, 50)), 10)
     with closing(EvaluatedRows(tmp_path)) as record, pytest.raises(PolicyError, match=r"evaluated\.sqlite"):
-        record.take("t.y", points((0, 51)), 10)
+        record.take("t.y", points((1, 50)), 10)
 
 
 def test_a_record_that_is_damaged_lets_nothing_be_evaluated(tmp_path: Path) -> None:

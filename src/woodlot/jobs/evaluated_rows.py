@@ -2,13 +2,13 @@
 
 Who subtracts the report on some rows from the report on nearly the same rows has a report on the difference. So the
 label holder divides its rows into cells. Rows are in one cell as long as each evaluation was of all of them or of none.
-Sums over rows that follow from several reports are sums over whole cells, so an evaluation is refused that would make
-a cell of fewer rows than it could be of itself::
+Sums over rows that follow from several reports are sums over whole cells, so no evaluation makes a cell of fewer rows
+than it could be of itself::
 
     first evaluation      [------ A ------)
-    second               refused: [-)          cells A and 3 rows beside it
-    third                         [-------- B --------)
-    fourth                    [------ C ------)      A and B are divided: each part must be large
+    second                [------ A ------)--)     of A alone: a few new rows are left out
+    third                 [------ A ---)           refused: the rest of A would be told by the difference
+    fourth                         [---- B ----)   A and what is outside of it are divided: each part must be large
 
 Rows that are in no evaluation are not divided. Rows are known by a hash under a key of the party alone.
 """
@@ -42,8 +42,12 @@ Cells = NDArray[np.uint32]
 _POINT, _CELL = np.dtype("<u8"), np.dtype("<u4")
 
 
-def divide(known: Points, cells: Cells, asked: Points, least: int) -> tuple[Points, Cells]:
-    """Divide cells of rows by one more evaluation, or refuse it.
+def divide(known: Points, cells: Cells, asked: Points, least: int) -> tuple[Points, Cells, NDArray[np.bool_]]:
+    """Divide cells of rows by one more evaluation, of as many of its rows as can be told of, or refuse it.
+
+    New rows, and rows that are a small part of a cell, are left out. A table that grows can so be evaluated every day;
+    new rows take part when there are enough of them. An evaluation of nearly all rows of a cell is refused: the few
+    others would be told by the difference.
 
     Parameters
     ----------
@@ -52,7 +56,7 @@ def divide(known: Points, cells: Cells, asked: Points, least: int) -> tuple[Poin
     cells : array
         The cell of each of them.
     asked : array
-        Rows to evaluate.
+        Rows to evaluate, none twice.
     least : int
         The fewest rows that a new cell may have.
 
@@ -60,35 +64,47 @@ def divide(known: Points, cells: Cells, asked: Points, least: int) -> tuple[Poin
     -------
     known, cells
         The same after the evaluation.
+    told : bool array
+        Which of the rows can be told of.
 
     Raises
     ------
     PolicyError
-        If there would be a new cell of fewer rows.
+        If few rows of a cell are not asked for, or none can be told of.
 
     """
-    asked = np.unique(asked)
-    inside = np.isin(known, asked, assume_unique=True)
-    fresh = np.setdiff1d(asked, known, assume_unique=True)
+    inside = np.isin(known, asked)
+    is_new = ~np.isin(asked, known)
     size = np.bincount(cells)
     taken = np.bincount(cells[inside], minlength=len(size))
-    halved = (taken > 0) & (taken < size)
-    parts = np.concatenate([taken[halved], (size - taken)[halved], [len(fresh)] if len(fresh) else []])
-    if len(parts) and parts.min() < least:
-        raise PolicyError(
-            f"with earlier evaluations of this label, this one would tell of fewer than {least:,} rows by the "
-            "difference (min_evaluation_rows and min_rows in the section [policy]). Evaluate on the same parts as "
-            "before, with the same seed and shares, or on parts that differ in more rows; where the table has changed "
-            f"since, its operator can let earlier evaluations be forgotten ({EVALUATED_FILE})"
-        )
+    is_small = (taken < least) & (taken < size)
+    if ((taken < size) & (size - taken < least) & ~is_small).any():
+        raise _too_few(least)
+    place = np.minimum(np.searchsorted(known, asked), max(len(known) - 1, 0))
+    told = np.where(is_new, is_new.sum() >= least, True)
+    if len(known):
+        told &= is_new | ~is_small[cells[place]]
+    if not told.any():
+        raise _too_few(least)
+    inside &= ~is_small[cells]
+    fresh = asked[told & is_new]
+    halved = (taken > 0) & (taken < size) & ~is_small
     names = len(size) + np.cumsum(halved) - 1  # of the part of each halved cell that is in this evaluation
-    moved = inside & halved[cells]
-    cells = np.where(moved, names[cells], cells)
+    cells = np.where(inside & halved[cells], names[cells], cells)
     grown = np.append(known, fresh)
     cells = np.append(cells, np.full(len(fresh), len(size) + halved.sum()))
     order = np.argsort(grown)
     # names of cells are numbered again: there are never more of them than rows
-    return grown[order], np.unique(cells[order], return_inverse=True)[1].astype(_CELL)
+    return grown[order], np.unique(cells[order], return_inverse=True)[1].astype(_CELL), told
+
+
+def _too_few(least: int) -> PolicyError:
+    return PolicyError(
+        f"with earlier evaluations of this label, this one would tell of fewer than {least:,} rows by the difference "
+        "(min_evaluation_rows and min_rows in the section [policy]). Evaluate on the same parts as before, with the "
+        "same seed and shares, or on parts that differ in more rows; where rows have left the table since, its "
+        f"operator can let earlier evaluations be forgotten ({EVALUATED_FILE})"
+    )
 
 
 class EvaluatedRows:
@@ -105,8 +121,10 @@ class EvaluatedRows:
         state_folder(state)
         self._db = Database(state / EVALUATED_FILE, EVALUATED)
 
-    def check(self, label: str, rows: Points, least: int) -> None:
-        """Refuse an evaluation that would tell of fewer rows than ``least``; nothing is recorded.
+    def check(self, label: str, rows: Points, least: int) -> NDArray[np.bool_]:
+        """Which of the rows an evaluation can tell of; one that would tell of fewer than ``least`` is refused.
+
+        Nothing is recorded.
 
         Parameters
         ----------
@@ -126,12 +144,17 @@ class EvaluatedRows:
 
         """
         with self._db.transaction() as db:
-            divide(*self._read(db, label), rows, least)
+            return divide(*self._read(db, label), rows, least)[2]
 
     def take(self, label: str, rows: Points, least: int) -> None:
-        """Record an evaluation, or refuse it and record nothing; as `check`. A job that comes again changes nothing."""
+        """Record an evaluation of rows that `check` has let through, or refuse it and record nothing.
+
+        A job that comes again changes nothing.
+        """
         with self._db.transaction() as db:
-            points, cells = divide(*self._read(db, label), rows, least)
+            points, cells, told = divide(*self._read(db, label), rows, least)
+            if not told.all():  # another evaluation was faster
+                raise _too_few(least)
             row = (label, points.astype(_POINT).tobytes(), cells.astype(_CELL).tobytes())
             db.execute("INSERT OR REPLACE INTO cells VALUES (?, ?, ?)", row)
 

@@ -67,16 +67,21 @@ class LabelQuery:
         """Refuse where the label was evaluated with as often as the day allows."""
         self._taken.home.store.check_evaluation(self._taken.job, self._label, datetime.now(UTC))
 
-    def check_rows(self, rows: Rows) -> None:
-        """Refuse too few rows, rows without a label, and rows that would tell of a few by the difference."""
+    def check_rows(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which of the rows are told of; too few are refused, and rows without a label."""
         home = self._taken.home
         home.policy.check_evaluation(len(rows))
         if (rows < 0).any():
             raise DataError(f"{int((rows < 0).sum())} rows have no label here; use join='inner'")
-        home.store.evaluated.check(self._label, self.points(rows), home.policy.fewest_told)
+        told = home.store.evaluated.check(self._label, self.points(rows), home.policy.fewest_told)
+        home.policy.check_evaluation(int(told.sum()))
+        return told
 
     def pay(self, rows: Rows) -> None:
-        """Record the query in all accounts, or refuse it; last before something is told. A job pays once."""
+        """Record the query in all accounts, or refuse it; last before something is told. A job pays once.
+
+        ``rows`` are those that are told of.
+        """
         taken, store, now = self._taken, self._taken.home.store, datetime.now(UTC)
         store.spend_evaluation(taken.job, self._label, taken.user, now)
         # what is told of labels counts also where no part of the model was asked for here

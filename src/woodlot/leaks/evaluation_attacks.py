@@ -140,14 +140,14 @@ def unions(n_rows: int, seed: int = 4) -> list[Numbers]:
 
 def admitted(parts: Iterable[Numbers], least: int) -> Iterator[Numbers]:
     """The parts that a label holder tells of, one after the other; ``least`` as its policy says."""
-    known, cells = np.empty(0, np.uint64), np.empty(0, np.uint32)
-    state: tuple[Points, Cells] = (known, cells)
+    known: Points = np.empty(0, np.uint64)
+    cells: Cells = np.empty(0, np.uint32)
     for rows in parts:
         try:
-            state = divide(*state, rows.astype(np.uint64), least)
+            known, cells, told = divide(known, cells, rows.astype(np.uint64), least)
         except PolicyError:
             continue
-        yield rows
+        yield rows[told]
 
 
 def read_labels(truth: Numbers, answers: Floats, parts: Iterable[Numbers], round_counts: int) -> float:

@@ -483,19 +483,19 @@ class ColumnsWork(MessageHandler):
             query = self._query
             if query is None:
                 raise RemoteProtocolError("the order does not ask this party for a score")
-            query.check_rows(rows)
+            told = query.check_rows(rows)
             with private_errors(self.job, "its labels cannot be used"):
-                score = self._score(message, rows)
-            query.pay(rows)
+                score = self._score(message.outputs[told], message.classes, rows[told])
+            query.pay(rows[told])
         if message.keep:
             self.home.store.keep_answers(self.job, self._taken.loaded, rows, message.outputs, message.classes)
         if message.score:
             self._scored.note(message)
         return msg.AnswersTaken(score=score)
 
-    def _score(self, message: msg.TakeAnswers, rows: NDArray[np.int64]) -> float:
+    def _score(self, outputs: NDArray[np.float64], classes: Sequence[Any], rows: NDArray[np.int64]) -> float:
         labels = natural_type(self._taken.loaded.values(str(self._taken.part.label))[rows])
-        return score_of(labels, message.outputs, message.classes)
+        return score_of(labels, outputs, classes)
 
 
 def _check_spread(order: AlignedOrder) -> None:

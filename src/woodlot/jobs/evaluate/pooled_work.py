@@ -65,7 +65,9 @@ class EvaluateRowsWork(MessageHandler):
         home.policy.check_rows(len(self._numbered), "rows")
         with private_errors(taken.job, "its ids cannot be used"):
             self._query.points(self._numbered)
-        self._query.check_rows(self._numbered)
+        told = self._query.check_rows(self._numbered)
+        if not told.all():
+            self._rows = self._numbered = self._numbered[told]
         self._seen = count_seen(taken, self._rows)
         self._sums = SumClient(
             home.identity.name,

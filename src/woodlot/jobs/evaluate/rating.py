@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,10 +67,13 @@ class Rating:
             raise RemoteProtocolError("the answers are not those of a model for the rows of this job")
         if message.classes and not _are_probabilities(outputs):
             raise RemoteProtocolError("the answers are not probabilities of classes")
-        query.check_rows(rows)
+        told = query.check_rows(rows)
+        rows, outputs = rows[told], outputs[told]
         seen = taken.home.store.count_seen(taken.order.model, query.points(rows))
         drawn = replace(self._resampling, seed=query.seed(rows, self._resampling.seed))
-        summary = summarise(self._beside_labels(message, rows), drawn, seen, taken.home.policy.round_counts)
+        summary = summarise(
+            self._beside_labels(message.classes, outputs, rows), drawn, seen, taken.home.policy.round_counts
+        )
         report = self._seal.seal(summary)
         query.pay(rows)
         self._once.note(message)
@@ -79,14 +84,17 @@ class Rating:
             )  # fmt: skip
         return AnswersRated(report=np.frombuffer(report, np.uint8))
 
-    def _beside_labels(self, message: RateAnswers, rows: NDArray[np.int64]) -> ClassNumbers | TargetNumbers:
-        with private_errors(self._taken.job, "its labels cannot be used"):
+    def _beside_labels(
+        self, classes: Sequence[Any], outputs: NDArray[np.float64], rows: NDArray[np.int64]
+    ) -> ClassNumbers | TargetNumbers:
+        job = self._taken.job
+        with private_errors(job, "its labels cannot be used"):
             labels = natural_type(self._taken.loaded.values(str(self._taken.part.label))[rows])
-            if not message.classes:
-                return TargetNumbers(check_targets(labels), message.outputs[:, 0])
+            if not classes:
+                return TargetNumbers(check_targets(labels), outputs[:, 0])
             labels = check_classes(labels)
-        with private_errors(self._taken.job, "some of its rows have classes that the model was not trained with"):
-            return ClassNumbers(labels, message.outputs, np.array(message.classes, object))
+        with private_errors(job, "some of its rows have classes that the model was not trained with"):
+            return ClassNumbers(labels, outputs, np.array(classes, object))
 
 
 def _are_probabilities(outputs: NDArray[np.float64]) -> bool:
