@@ -20,7 +20,14 @@ from share_world import ShareWorld, inner_nodes
 from woodlot.crypto import split_compare
 from woodlot.crypto.order_words import has_common_word
 from woodlot.crypto.streams import SecretStream
-from woodlot.exceptions import CiphertextError, DataError, EpochError, LocalProtocolError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import (
+    CiphertextError,
+    DataError,
+    EpochError,
+    LocalProtocolError,
+    PolicyError,
+    RemoteProtocolError,
+)
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.protocols.revocable import share_messages as msg
