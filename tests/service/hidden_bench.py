@@ -82,6 +82,10 @@ def leaving_order(bench: HiddenBench, model: str, leaver: str, **changes: Any) -
 
 @contextmanager
 def recorded_hidden(root: Path) -> Iterator[Recorded]:
-    """A forest that was grown hidden."""
+    """A forest that was grown hidden, and one that a party leaves."""
     with closing(HiddenBench(root)) as bench:
-        yield Recorded(bench, {"hidden train": relay_hidden(bench, hidden_order(bench))})
+        training = hidden_order(bench)
+        trained = relay_hidden(bench, training)
+        keep_hidden(bench, training, trained)
+        left = relay_hidden(bench, leaving_order(bench, training.job, THIRD))
+        yield Recorded(bench, {"hidden train": trained, "hidden leave": left})

@@ -250,7 +250,8 @@ def recorded(world: World, party: str) -> tuple[list[Charge], list[Use]]:
         )
 
 
-@pytest.mark.parametrize("lead", ["holder", pytest.param("coordinator", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lead", ["holder", "coordinator"])
 def test_a_party_that_requires_differential_privacy_refuses_and_nothing_is_spent(tmp_path: Path, lead: str) -> None:
     """There is no private form of a report; the label holder's one evaluation of the day is still there afterwards."""
     made = World(tmp_path, company_tables(), labels=("late", "amount"))
