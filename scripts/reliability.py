@@ -248,7 +248,7 @@ forgotten, an error that is none of Woodlot's own, memory that grew, a request w
 
 {done}
 
-## Who knocks, and what shows the door
+## Strangers, and what refuses them
 
 Names of members are letters, digits, dashes and underscores: no name of a party or user can hold markup or a path.
 

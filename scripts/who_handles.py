@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import woodlot.jobs.kinds
-import woodlot.jobs.member_job  # noqa: F401 - with it, everything that answers messages is there
+import woodlot.jobs.led.leader_desk
+import woodlot.jobs.member_job  # noqa: F401 - with these three, everything that answers messages is there
 from woodlot.protocols.core.handling import MessageHandler
 from woodlot.protocols.core.message import Message, Role, registered
 

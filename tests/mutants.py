@@ -41,7 +41,7 @@ class Mutant(NamedTuple):
 
 
 def _splits(which: str) -> tuple[str, ...]:
-    """Tests of splits against the naive twin: few, for a changed kernel is compiled anew with all that it needs."""
+    """Tests of splits against the naive twin: few, for a changed kernel is compiled again with all that it needs."""
     return ("tests/trees/test_splits.py", "-k", which)
 
 

@@ -284,8 +284,8 @@ def test_a_search_that_finds_what_was_there_tells_of_no_leaf(labels: list[Any]) 
         growth: dict[str, Any] = {"max_features": 2, "bootstrap": False, "random_state": seed}
         model = kind(1, parties=dealing, **growth).fit(X, y)
         model.revoke("shop", level=3)
-        anew = kind(1, parties=1, **growth).fit(X[:, :2], y)
-        np.testing.assert_array_equal(model.predict(X[:, :2]), anew.predict(X[:, :2]))
+        again = kind(1, parties=1, **growth).fit(X[:, :2], y)
+        np.testing.assert_array_equal(model.predict(X[:, :2]), again.predict(X[:, :2]))
 
 
 @pytest.mark.parametrize("kind", ["vertical", "revocable", "together"])
@@ -306,5 +306,5 @@ def test_level_3_is_exact_after_level_1_too(kind: str, tmp_path: Path) -> None:
         model.save(tmp_path / "patched")
         model = wl.load(tmp_path / "patched")
         model.revoke("club", level=3, data=(X[:, :3], y))
-    anew = make(parties=1, **growth).fit(X[:, :3], y)
-    assert same_forest(model.combine(), anew.combine())
+    again = make(parties=1, **growth).fit(X[:, :3], y)
+    assert same_forest(model.combine(), again.combine())

@@ -120,7 +120,7 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[row_jobs.Rows]
 
 @pytest.mark.parametrize("name", ["horizontal rounds, noisy sums", "horizontal rounds, collaborative"])
 def test_a_party_dies_while_it_records_its_reply(private: row_jobs.Rows, name: str, tally: Tally) -> None:
-    """The reply has not left, so it is made anew: whatever was drawn for it was never seen, and is paid once."""
+    """The reply has not left, so it is made again: whatever was drawn for it was never seen, and is paid once."""
     stage, rng = private, random.Random(11)
     protocol = named(row_jobs.PROTOCOLS, name)
     first = protocol.order(stage)

@@ -17,7 +17,7 @@ def log_of(journal: Path) -> Path:
 def last_transaction(journal: Path) -> tuple[int, int]:
     """Where the last transaction of the log begins and ends, in bytes.
 
-    What follows the end was written before the log was begun anew, and does not count.
+    What follows the end was written before the log was begun again, and does not count.
     """
     log = log_of(journal).read_bytes()
     (page_size,) = struct.unpack_from(">I", log, 8)

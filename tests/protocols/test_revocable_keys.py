@@ -57,7 +57,7 @@ def test_shares_and_keys_belong_together() -> None:
 
 
 def test_the_same_answers_after_a_restart() -> None:
-    """Members that are built anew and asked the same answer the same, byte for byte."""
+    """Members that are built again and asked the same answer the same, byte for byte."""
     first, second = World(plant(0)), World(plant(0))
     (keys, forest), (again, twin) = first.begin(), second.begin()
     assert keys.share.exponent == again.share.exponent
@@ -78,7 +78,7 @@ def test_a_later_job_goes_on_with_kept_keys() -> None:
 
 
 def encrypt_at(nodes: Any, total: int = 0, epoch: int = 1) -> msg.EncryptSplits:
-    """All splits of a party anew, at some nodes."""
+    """All splits of a party again, at some nodes."""
     nothing = {"kept": np.zeros((0, 32), np.uint8), "kept_feature": np.zeros(0, np.int32)}
     return msg.EncryptSplits(epoch=epoch, forest=FOREST, total=total, node=nodes, **nothing)
 

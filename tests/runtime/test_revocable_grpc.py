@@ -82,7 +82,7 @@ def test_a_prediction_that_is_interrupted_goes_on(network: Network, tmp_path: Pa
             ask(records, 0.5, HELPER)
         assert away.value.parties == (HELPER,)
 
-        # everybody starts anew but one provider; handlers are rebuilt from their journals
+        # everybody starts again but one provider; handlers are rebuilt from their journals
         second = World(planted)
         for name, member in second.members.items():
             lines[name].stop()

@@ -92,7 +92,7 @@ def test_a_revoked_key_is_never_signed_again(federation: Federation) -> None:
     for replace in (False, True):
         with pytest.raises(IdentityError, match="revoked; ask for a request with a new key"):
             federation.authority.sign(made, days=30, replace=replace)
-    federation.authority.sign(request(federation.root / "anew", "party", "bank"), days=30)
+    federation.authority.sign(request(federation.root / "again", "party", "bank"), days=30)
 
 
 @pytest.mark.parametrize("days", [0, -1, 3651, 10**7, 10**12])

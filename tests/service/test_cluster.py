@@ -230,7 +230,7 @@ def test_a_worker_of_rows_that_is_killed_in_the_middle_changes_nothing(
     monkeypatch.setattr(PartyJob, "handle", handle_and_kill)
     assert_same(alone, play(rows_bench, order))
     assert len(killed) == 1
-    assert "its block is built anew" in caplog.text
+    assert "its block is built again" in caplog.text
 
 
 # --- what goes wrong ---

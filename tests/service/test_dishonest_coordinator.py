@@ -282,7 +282,7 @@ def test_a_revocation_asks_for_nothing_but_its_trees(recorded: Recorded) -> None
         refuses(job, other)
     shared = job.handle(said[forest_messages.ShareLabels])
     start = changed(said[forest_messages.StartForest], labels=shared.labels)  # type: ignore[attr-defined]
-    for other in other_questions(start, n):  # the plan of the training, whose trees are grown anew
+    for other in other_questions(start, n):  # the plan of the training, whose trees are grown again
         refuses(job, other)
     job.handle(start)
     plain = said[forest_messages.AskDecisions]

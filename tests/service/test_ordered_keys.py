@@ -178,9 +178,9 @@ def test_short_keys_other_members_and_keys_without_a_proof_are_refused(bench: Ke
         key_fields(user, "0" * 32, key_service="shop")
     # what was stored before there were proofs: the way out is a new epoch, which can be ordered
     user.told = told_by(made, proof=None)
-    with pytest.raises(PolicyError, match=r"a revocation at level 2, .* or train the model anew"):
+    with pytest.raises(PolicyError, match=r"a revocation at level 2, .* or train the model again"):
         encrypted_order(user, "forest", COLUMNS, setting="test")
-    with pytest.raises(PolicyError, match="nobody has signed them; train it anew"):
+    with pytest.raises(PolicyError, match="nobody has signed them; train it again"):
         key_fields(user, "0" * 32)
     long = Group(bytes_number(b"\xff" * 256), 4)
     user.told = told_by(made, proof=None, setting="standard", group=public_group(long))

@@ -97,7 +97,7 @@ def idle_shop(world: World) -> Iterator[None]:
 @pytest.mark.usefixtures("idle_shop")
 @pytest.mark.parametrize("level", [1, 3])
 def test_who_has_split_no_node_can_leave_too(user: ConnectedFederation, level: int) -> None:
-    """Then no tree is grown anew, and the parties keep what they had."""
+    """Then no tree is grown again, and the parties keep what they had."""
     model = fit(user)
     before = user.client.find_model(str(model.forest_.model))
     assert before.splits["shop"] == 0

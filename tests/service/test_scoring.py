@@ -213,7 +213,7 @@ def test_it_goes_on_when_a_party_comes_back_and_ends_with_the_coordinator(
     assert np.array_equal(scoring.predict_proba(ids), before)
     world.stop_coordinator()
     world.start_coordinator()
-    with pytest.raises(DataError, match="the coordinator was started anew: open another"):
+    with pytest.raises(DataError, match="the coordinator was started again: open another"):
         scoring.predict(ids)
     assert user.client.job(scoring.job).state == "done"
     with user.scoring(model) as another:

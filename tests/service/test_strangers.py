@@ -1,4 +1,4 @@
-"""Whoever should not be there knocks at a real coordinator: over real sockets, with real certificates."""
+"""Peers that should not be there connect to a real coordinator, over real sockets and with real certificates."""
 
 from __future__ import annotations
 

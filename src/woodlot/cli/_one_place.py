@@ -1,4 +1,4 @@
-"""What nobody has in earnest: both parties' tables, secrets and common rows in one hand, to check the federation.
+"""What nobody has in production: both parties' tables, secrets and common rows in one hand, to check the federation.
 
 The codes of columns, which decide the order in which a forest tries them, come from the parties' secrets, and so does
 the order of the common rows. With both, one process can grow the forest that the federation must have grown, to the

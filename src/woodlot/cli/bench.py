@@ -205,7 +205,7 @@ def _measure(shape: BenchShape, begin: Callable[[str], None]) -> Bench:
             runs[name] = way(shape.trees).better(runs.get(name))
 
     def whole(name: str) -> CompleteForest:
-        """All parts, as nobody has them in earnest; a column of a party has the name that it has in one place."""
+        """All parts, as nobody has them in production; a column of a party has the name that it has in one place."""
         forest = runs[name].model.forest_
         if name == ONE_PLACE:
             return CompleteForest(forest.coordinator, forest.parts)

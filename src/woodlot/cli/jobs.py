@@ -50,10 +50,10 @@ def listed(
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
     job: JobFileOption = None,
-    every: Annotated[bool, typer.Option("--all", help="List all, not only the youngest 200.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="List all, not only the latest 200.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List your jobs, the youngest first; attach to one, cancel, resume or show it."""
+    """List your jobs, newest first; attach to one, cancel, resume or show it."""
     if ctx.invoked_subcommand is not None:
         refuse_options_before(ctx, "woodlot jobs attach JOB --json")
         return

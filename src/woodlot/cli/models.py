@@ -61,7 +61,7 @@ def listed(
     job: JobFileOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the models of the federation, the youngest first."""
+    """List the models of the federation, newest first."""
     with reporting(as_json), reach(Access.find(coordinator, identity, JobFile.read(job))) as client:
         known = client.models()
     if as_json:

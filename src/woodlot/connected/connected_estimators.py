@@ -73,7 +73,7 @@ def revocation_order(
         return federation.revoke_order(model, leaver, level, federation.find_labels(label, weight))
     estimator = from_settings(json.loads(model.settings))
     if not isinstance(estimator, WholeForest):
-        raise ConfigError("what this model was grown by is not known here; train it anew without the party")
+        raise ConfigError("what this model was grown by is not known here; train it again without the party")
     if allow_two and "allow_two" in estimator.get_params():
         estimator.set_params(allow_two=True)
     rows = ConnectedRowFederation(federation.client, federation.tables)

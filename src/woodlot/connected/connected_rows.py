@@ -102,16 +102,16 @@ class ConnectedRowFederation(ConnectedFederation):
     def revoke_rows_order(
         self, model: ModelFacts, plan: HorizontalPlan, label: str, leaver: str, level: int
     ) -> RevokeRowsOrder:
-        """An order to take a party out of a whole forest: the others grow it anew."""
+        """An order to take a party out of a whole forest: the others grow it again."""
         from woodlot.jobs.orders import RevokeRowsOrder
 
         if level != 3:
-            raise DataError("between organisations a party leaves a forest over rows at level 3: it is grown anew")
+            raise DataError("between organisations a party leaves a forest over rows at level 3: it is grown again")
         check_leaver(model.parties, None, leaver)
         staying = [p for p in model.parties if p != leaver]
         absent = [p for p in staying if p not in self._tables]
         if absent:
-            raise DataError(f"name the tables of {absent} too: all parties that stay grow the forest anew")
+            raise DataError(f"name the tables of {absent} too: all parties that stay grow the forest again")
         return RevokeRowsOrder(
             **self._parts(staying, label), **self._row_fields(), plan=plan, settings=model.settings, name=model.name,
             model=model.model, leaver=leaver,

@@ -1,6 +1,6 @@
 """Secret random numbers: a key from the operating system, stretched by ChaCha20.
 
-A handler must answer the same to the same, also after a restart, so it cannot ask the operating system anew each time.
+A handler must answer the same to the same, also after a restart, so it cannot ask the operating system again each time.
 It makes a stream from a secret of its job and everything that the numbers are used for, and a number is never used for
 two things.
 """

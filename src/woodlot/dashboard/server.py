@@ -21,7 +21,7 @@ from woodlot.identity.identity import Identity, Trust
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEADER_SECONDS = 10.0
-"""Who has not said by then what is asked for is hung up on, at each request."""
+"""Who has not said by then what is asked for is disconnected, at each request."""
 MAX_CONNECTIONS = 200
 """Beyond so many, requests are told to come again later."""
 EVERY_ADDRESS = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not listened on

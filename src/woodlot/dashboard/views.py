@@ -187,7 +187,7 @@ class CoordinatorView(StateView):
         return len(owners) if facts.layout == "rows" else int((owners == facts.parties.index(party)).sum())
 
     def jobs(self) -> list[JobFacts]:
-        """The jobs of all users, the youngest first."""
+        """The jobs of all users, newest first."""
         return self.store.latest(MAX_JOBS)
 
     def job(self, job: str) -> JobFacts:
@@ -203,7 +203,7 @@ class CoordinatorView(StateView):
         return facts
 
     def scored(self, model: str) -> list[JobFacts]:
-        """Predictions of a model by all its parties that a label holder has scored, the youngest first."""
+        """Predictions of a model by all its parties that a label holder has scored, newest first."""
         jobs = [job for job in self.jobs() if outcome_of(job.kind) in ("answers", "own answers") and job.model == model]
         return [job for job in jobs if job.score is not None and not self._changed(job.job)]
 
@@ -224,7 +224,7 @@ class CoordinatorView(StateView):
         return bool(getattr(order, "absent", ())) or getattr(order, "shuffled", None) is not None
 
     def models(self) -> list[ModelFacts]:
-        """All models, the youngest first."""
+        """All models, newest first."""
         return self.store.models()
 
     def model(self, model: str) -> ModelFacts:
@@ -274,7 +274,7 @@ class CoordinatorView(StateView):
         return own, own.shared()
 
     def receipts(self) -> dict[str, Receipt]:
-        """Receipts of revocations by job, the youngest first; one that cannot be read is left out."""
+        """Receipts of revocations by job, newest first; one that cannot be read is left out."""
         found = {}
         for job in (job for job in self.jobs() if outcome_of(job.kind) == "receipt"):
             text = self.store.receipt(job.job)

@@ -223,7 +223,7 @@ class TableSource:
         return TableFacts(len(ids), kind, tuple(schema.names[1:]), self._learnt(schema.names))
 
     def stamp(self) -> Stamp | None:
-        """What changes when the file is written anew; None of a query, and of a file that is not there."""
+        """What changes when the file is written again; None of a query, and of a file that is not there."""
         if self.path is None:
             return None
         try:

@@ -447,9 +447,9 @@ class FederatedForest(WatchedForest, ColumnsModel):
         party : str
             Who leaves: neither the label holder nor the last party.
         level : {1, 3}
-            1: its nodes, and all under them, are destroyed and grown anew without it; other branches stay. 3: exact,
+            1: its nodes, and all under them, are destroyed and grown again without it; other branches stay. 3: exact,
             the forest is from then on, bit for bit, the one grown from scratch without it on the same rows. Rows that
-            only the leaver lacked stay out, as in the training; to learn from them, fit anew without it. By default 1,
+            only the leaver lacked stay out, as in the training; to learn from them, fit again without it. By default 1,
             and 3 for a forest of ``protection="hidden"``, which is grown again as a whole on secret shares.
         holdout : (X, y) or Federation, optional
             Rows to score before and after. Without it the receipt has the out-of-bag scores of ``oob_score=True``.

@@ -75,7 +75,7 @@ def revoke_together(
     identity: str | os.PathLike[str] | Identity | None,
     request: SignedRequest | None,
 ) -> tuple[Receipt, ...]:
-    """Take some parties out of a forest at once: it is grown anew in part only once, and each gets a receipt."""
+    """Take some parties out of a forest at once: it is grown again in part only once, and each gets a receipt."""
     check_is_fitted(model, "forest_")
     leavers = tuple(str(party) for party in leavers)
     require(level in (None, *model._levels), "level", level, f"one of {list(model._levels)}: 1 its nodes only, 3 exact")

@@ -186,7 +186,7 @@ class Revocations:
         if expires is None:
             raise IdentityError(f"{what} does not say until when it is good; ask the operator for a new one")
         serials = readable(what, lambda: frozenset(entry.serial_number for entry in crl))
-        # encoded anew: what stands around the list in a bundle is not signed and does not go on
+        # encoded again: what stands around the list in a bundle is not signed and does not go on
         return cls(number, expires, serials, crl.public_bytes(Encoding.PEM))
 
 

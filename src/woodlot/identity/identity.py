@@ -422,7 +422,7 @@ def _identity(
         serial=certificate.serial_number,
         expires=certificate.not_valid_after_utc,
         key=files.key_bytes(key),
-        # encoded anew: a bundle's other parts would be sent in every handshake
+        # encoded again: a bundle's other parts would be sent in every handshake
         certificate=certificate.public_bytes(Encoding.PEM),
         authority=authority.public_bytes(Encoding.PEM),
     )
@@ -443,7 +443,7 @@ def _member(
     hosts = extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
     usages = files.readable(what, lambda: extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     if hosts != [subject.host] or list(usages) != subject.usages:
-        raise IdentityError(f"{what} allows other uses than those of {subject}; have it signed anew")
+        raise IdentityError(f"{what} allows other uses than those of {subject}; have it signed again")
     return subject
 
 

@@ -152,7 +152,7 @@ class Statement(_Strict, frozen=True):
             return f"Its rows are those of the parties that stay; those of {self.party} are gone."
         return (
             f"Its rows are those of the training, which every party had, {self.party} too: rows that only {self.party} "
-            "lacked stay out. To learn from them, train anew without it."
+            "lacked stay out. To learn from them, train again without it."
         )
 
     @property

@@ -225,7 +225,7 @@ class AskJob(Message):
 
 
 class ListJobs(Message):
-    """Asks for the user's jobs, the youngest first: those below one (when it was ordered, and its id)."""
+    """Asks for the user's jobs, newest first: those below one (when it was ordered, and its id)."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "nothing but that the user looks at its jobs", "clear")
     below: tuple[Finite, Name] | None = None
@@ -357,7 +357,7 @@ class FederationFacts(Message):
 
 
 class ListModels(Message):
-    """Asks for the models that the coordinator keeps, the youngest first: those below one, as for `ListJobs`."""
+    """Asks for the models that the coordinator keeps, newest first: those below one, as for `ListJobs`."""
 
     discloses: ClassVar = Disclosure(*FROM_USER, "nothing but that the user looks at the models", "clear")
     below: tuple[Finite, Name] | None = None

@@ -200,7 +200,7 @@ class JobStore:
         return StoredJob(order, signature, certificate, _facts(job, facts), _names(job, untold))
 
     def of_user(self, user: str, limit: int, below: tuple[float, str] | None = None) -> list[JobFacts]:
-        """The user's jobs, the youngest first: all, or those below one (when it was ordered, and its id)."""
+        """The user's jobs, newest first: all, or those below one (when it was ordered, and its id)."""
         created, job = below or (sys.float_info.max, "")
         with self._db.connection() as db:
             rows = db.execute(
@@ -220,7 +220,7 @@ class JobStore:
         return row[0] or 0
 
     def latest(self, limit: int) -> list[JobFacts]:
-        """The jobs of all users, the youngest first."""
+        """The jobs of all users, newest first."""
         with self._db.connection() as db:
             rows = db.execute("SELECT job, facts FROM jobs ORDER BY created DESC LIMIT ?", (limit,)).fetchall()
         return [_facts(*row) for row in rows]
@@ -375,7 +375,7 @@ class JobStore:
             return path.read_text(encoding="utf-8")
 
     def models(self) -> list[ModelFacts]:
-        """All models that are in use, the youngest first; without those that cannot be read, which the log names."""
+        """All models that are in use, newest first; without those that cannot be read, which the log names."""
         facts = []
         for path in sorted((self.folder / "models").glob("[!.]*/facts.json")):
             try:
@@ -483,7 +483,7 @@ class JobStore:
             return int(db.execute("SELECT epoch FROM epochs WHERE job = ?", (job,)).fetchone()[0])
 
     def keep_rebuilding(self, model: str, rebuilding: Rebuilding) -> None:
-        """Store what the coordinator needs to grow nodes of a revocable forest anew."""
+        """Store what the coordinator needs to grow nodes of a revocable forest again."""
 
         def fill(folder: Path) -> None:
             np.savez(folder / "rows.npz", rows=rebuilding.rows, start=rebuilding.start)
@@ -494,7 +494,7 @@ class JobStore:
         """What `keep_rebuilding` stored."""
         path = self.folder / "rebuilding" / model / "rows.npz"
         if not path.is_file():
-            raise DataError(f"the rows of the nodes of model {model} are not recorded here; train it anew")
+            raise DataError(f"the rows of the nodes of model {model} are not recorded here; train it again")
         return Rebuilding(*_stored(path, "rows", "start"))
 
     # --- answers ---

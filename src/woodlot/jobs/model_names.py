@@ -32,7 +32,7 @@ def meant(name: str, user: str, models: Sequence[ModelFacts]) -> ModelFacts | No
     """The model that a user means by an id, the beginning of one, or a name; None if there is none.
 
     The user's own models come before those of others, and ids before names. Of several of one user that are called
-    alike, the youngest is meant.
+    alike, the newest is meant.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def meant(name: str, user: str, models: Sequence[ModelFacts]) -> ModelFacts | No
     user : str
         Who says it.
     models : sequence of ModelFacts
-        All there are, the youngest first.
+        All there are, newest first.
 
     Raises
     ------
@@ -61,11 +61,11 @@ def meant(name: str, user: str, models: Sequence[ModelFacts]) -> ModelFacts | No
         if begins:
             return begins[0]
         called = [model for model in group if model.name == name]
-        youngest = list({model.user: model for model in reversed(called)}.values())
-        if len(youngest) > 1:
-            raise DataError(f"{len(youngest)} users have a model {name!r} ({_listed(youngest, name)}); give its id")
-        if youngest:
-            return youngest[0]
+        newest = list({model.user: model for model in reversed(called)}.values())
+        if len(newest) > 1:
+            raise DataError(f"{len(newest)} users have a model {name!r} ({_listed(newest, name)}); give its id")
+        if newest:
+            return newest[0]
     return None
 
 

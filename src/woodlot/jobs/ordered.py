@@ -121,7 +121,7 @@ class OrderedTraining:
 
 
 class OrderedRegrowing:
-    """A revocation grows each tree anew at most once, by the plan of its training, and scores as the training did."""
+    """A revocation grows each tree again at most once, by the plan of its training, and scores as the training did."""
 
     def __init__(self, plan: ForestPlan, n_rows: int, n_trees: int) -> None:
         self._plan, self._n_rows, self._n_trees = plan, n_rows, n_trees

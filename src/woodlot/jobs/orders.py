@@ -638,7 +638,7 @@ class TrainRowsOrder(Order, frozen=True, kw_only=True, tag="train-rows"):
 
 
 class RevokeRowsOrder(TrainRowsOrder, frozen=True, kw_only=True, tag="revoke-rows"):
-    """Take a party out of a forest over rows: the others grow it anew, by the plan of its training.
+    """Take a party out of a forest over rows: the others grow it again, by the plan of its training.
 
     Attributes
     ----------

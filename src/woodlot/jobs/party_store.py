@@ -330,7 +330,7 @@ class PartyStore:
         for plan in (facts.plan, facts.revocable):
             if isinstance(plan, kind):
                 return plan
-        raise DataError("it does not know by which plan this forest was grown; train it anew")
+        raise DataError("it does not know by which plan this forest was grown; train it again")
 
     def keep_answers(
         self,

@@ -22,7 +22,7 @@ STEPS = 40
 SHRINK = 0.01
 """Weight of the penalty that keeps places of rows finite."""
 ROUNDS = 2
-"""How often a party decides anew which splits are by which column."""
+"""How often a party decides again which splits are by which column."""
 FIRST_NODES = 400
 """Largest nodes that a first guess looks at."""
 ATTACK_TREES = 50

@@ -10,7 +10,7 @@ A release is charged before it is sent, in the transaction that stores what is s
 
 ==============================  =================================================================================
 a crash before the transaction  nothing was spent, and nothing was sent
-a crash after it                it is spent, and the stored answer is sent again; nothing is drawn or charged anew
+a crash after it                it is spent, and the stored answer is sent again; nothing is drawn or charged again
 ==============================  =================================================================================
 
 `BudgetRecord` works in a transaction of somebody else's, such as that of a party's journal; `BudgetFile` is a file of

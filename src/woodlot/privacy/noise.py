@@ -101,7 +101,7 @@ class CountNoise:
         return Spend(self._epsilon_of_a_cell, self._cells * queries)
 
     def release(self, counts: NDArray[Any]) -> NoisyCounts:
-        """Draw noise for some counts. Each call draws anew and costs anew.
+        """Draw noise for some counts. Each call draws again and costs again.
 
         Parameters
         ----------

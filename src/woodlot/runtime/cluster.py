@@ -3,8 +3,8 @@
 The cluster belongs to the party: its workers read the party's source, hold their blocks in memory between the rounds,
 and see what the party sees. What Dask sends between them is pickled, and stays inside the party.
 
-A worker that dies takes its blocks with it. They are built anew on another one from the source, and brought to the same
-state; whoever asked is told which they were.
+A worker that dies takes its blocks with it. They are built again on another one from the source, and brought to the
+same state; whoever asked is told which they were.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WAIT_FOR_WORKERS = 60
 LOOK_SECONDS = 2
 """How often to look whether a worker that has not answered is still there."""
 MOST_REBUILDS = 5
-"""How often a block is built anew for one question before the job gives up."""
+"""How often a block is built again for one question before the job gives up."""
 
 
 class BlockActor:
@@ -210,7 +210,7 @@ class ClusterBlocks:
         return self._bounds
 
     def set_up(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of every block; blocks that are built anew are brought to the same state."""
+        """Call a method of every block; blocks that are built again are brought to the same state."""
         answers: dict[int, Any] = {}
         while missing := [k for k in self._blocks if k not in answers]:
             told, _ = self.ask(method, dict.fromkeys(missing, arguments))
@@ -221,7 +221,7 @@ class ClusterBlocks:
         return ordered
 
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Any], set[int]]:
-        """Call a method of some blocks; returns the answers, and which blocks were lost and have been built anew."""
+        """Call a method of some blocks; returns the answers, and which blocks were lost and have been built again."""
         started: dict[int, Any] = {}
         answers: dict[int, Any] = {}
         lost: set[int] = set()
@@ -237,7 +237,7 @@ class ClusterBlocks:
                 lost.add(k)
         for k in lost:
             gone = self._blocks[k].worker
-            logger.warning("worker %s is gone; its block is built anew from the table", gone)
+            logger.warning("worker %s is gone; its block is built again from the table", gone)
             self._place(k, self._another(k, gone))
         return answers, lost
 

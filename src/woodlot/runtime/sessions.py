@@ -34,11 +34,11 @@ class Sessions:
 
     Requests of one job are answered one at a time, in the order of their numbers; jobs go on side by side.
     With a journal, a request and its reply are recorded together before the reply leaves, and a handler that
-    is lost by a crash is built anew by feeding it what it was asked before. So a handler must answer the same
+    is lost by a crash is built again by feeding it what it was asked before. So a handler must answer the same
     to the same; what it refused must have left its state as it was, and is not asked again.
 
     What a handler pays for privacy (see `pending_charges`) is written in the transaction of the reply that it pays for.
-    Where a request is refused after something was to be paid, the handler is built anew from the journal as well:
+    Where a request is refused after something was to be paid, the handler is built again from the journal as well:
     nothing that it has kept in mind may rest on a charge that was dropped.
 
     What the session itself cannot answer, for whatever reason, is `Unanswered`: it is not recorded and the
@@ -230,7 +230,7 @@ class _Session:
                     self.charges.clear()
 
     def _forget(self) -> None:
-        """Drop a handler that may be ahead of the journal: it is built anew when it is needed."""
+        """Drop a handler that may be ahead of the journal: it is built again when it is needed."""
         if self._journal is None and self._handler is not None:
             self._trouble = "it was interrupted, and keeps no journal to go on from"
         self._handler, self._last = None, None

@@ -255,11 +255,11 @@ class Client:
         return msgspec.structs.replace(facts, score=led.score, scores=led.scores, told=led.told)
 
     def jobs(self, limit: int = JOBS_LISTED) -> Sequence[msg.JobFacts]:
-        """The user's youngest jobs, the youngest first."""
+        """The user's newest jobs, newest first."""
         return list(islice(self.all_jobs(limit), limit))
 
     def all_jobs(self, at_once: int = 1 << 30) -> Iterator[msg.JobFacts]:
-        """All jobs of the user, the youngest first; they are asked for as they are needed, so many at a time."""
+        """All jobs of the user, newest first; they are asked for as they are needed, so many at a time."""
         below = None
         while True:
             page = self.ask(msg.ListJobs(below=below, limit=at_once), msg.JobList)
@@ -304,7 +304,7 @@ class Client:
         return receipt
 
     def models(self) -> Sequence[msg.ModelFacts]:
-        """All models, the youngest first; what each has cost and who saw what is told by `find_model`."""
+        """All models, newest first; what each has cost and who saw what is told by `find_model`."""
         models: list[msg.ModelFacts] = []
         page = self.ask(msg.ListModels(), msg.ModelList)
         while page.more and page.models:

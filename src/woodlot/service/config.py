@@ -78,7 +78,7 @@ class _ConfigFile(Section, frozen=True, kw_only=True):
 
     @classmethod
     def refuse_other_role(cls, raw: Mapping[str, Any], origin: str) -> None:
-        """Say whose file this is, where it is another's: that it has a setting too many would lead astray."""
+        """Say whose file this is, where it is another's: that it has a setting too many would mislead."""
         if raw.keys() <= set(cls.__struct_fields__):
             return
         for other, command in _COMMANDS.items():

@@ -34,7 +34,7 @@ GATHER_SECONDS = 0.02
 """The least time between two batches of a scoring under load: what comes meanwhile goes together."""
 _THREADS = 16
 
-CLOSED = "this scoring is not open; it was closed, or the coordinator was started anew: open another"
+CLOSED = "this scoring is not open; it was closed, or the coordinator was started again: open another"
 
 
 class _AskedScore(NamedTuple):

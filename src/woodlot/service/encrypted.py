@@ -223,7 +223,7 @@ def _check_proof(client: Client, told: KeysOfModel) -> None:
         raise PolicyError(
             "the keys of this model were made before key services signed them, so that the coordinator could pass on a "
             "modulus of its own; have new ones made (a revocation at level 2, woodlot.service.encrypted.make_keys), or "
-            "train the model anew"
+            "train the model again"
         )
     data = proof_bytes(proof.job, told.setting, proof.members, told.helper, told.key_service, told.group)
     try:
@@ -258,7 +258,7 @@ def key_fields(
     elif told.setting != "standard":
         raise PolicyError(
             f"the keys of this model are said to be of the {told.setting} setting, and nobody has signed them; train "
-            "it anew"
+            "it again"
         )
     bits = read_group(told.group, told.setting).N.bit_length()
     return {

@@ -1,4 +1,4 @@
-r"""Branches of a former forest put into trees that were grown anew.
+r"""Branches of a former forest put into trees that were grown again.
 
 Where a forest is regrown in part, all roles grow a *sketch*: the trees that change, down to the branches that stay as
 they were. Grafting puts these branches, and the trees that do not change at all, back in their places::
@@ -24,7 +24,7 @@ from woodlot.trees.kernels.branches import link_branches, place_branches
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
-    """Trees that were grown anew, as far as they had to be.
+    """Trees that were grown again, as far as they had to be.
 
     Attributes
     ----------

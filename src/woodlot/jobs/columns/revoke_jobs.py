@@ -102,7 +102,7 @@ def training_of(store: JobStore, model: str, kind: type[T]) -> T:
         if isinstance(order, kind):
             return order
         if not isinstance(order, RevokeOrder | RevokeRevocableOrder):
-            raise DataError("the order by which this model was grown is not recorded here; train it anew")
+            raise DataError("the order by which this model was grown is not recorded here; train it again")
         model = order.model
 
 
@@ -278,7 +278,7 @@ def check_rows_revocation(store: JobStore, order: RevokeRowsOrder) -> None:
     stored = store.job(order.model)
     training = None if stored is None else read_order(stored.order)
     if not isinstance(training, TrainRowsOrder):
-        raise DataError("the order by which this model was grown is not recorded here; train it anew")
+        raise DataError("the order by which this model was grown is not recorded here; train it again")
     # sums are the same however they are made, and a plan without random_state has drawn its seed
     summing = ("seed", "sums", "allow_two", "spare_after", "quorum")
     free = {name: getattr(training.plan, name) for name in summing if hasattr(order.plan, name)}

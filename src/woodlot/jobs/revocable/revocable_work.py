@@ -60,7 +60,7 @@ class RevocableWork(ColumnsWork, refuses=_REFUSED):
             home.store.check_leaver(order.model, order.leaver, taken.part.label)
         self._participant: Participant | None = None
         self._construction_watch: PlanWatch | None = None
-        if isinstance(order, TrainRevocableOrder):  # what a revocation grows anew may begin at any node
+        if isinstance(order, TrainRevocableOrder):  # what a revocation grows again may begin at any node
             home.policy.check_plan(order.plan.forest)
             self._construction_watch = OrderedConstruction(order.plan.n_estimators)
         self._former: PartyForest | None = None

@@ -18,11 +18,11 @@ class Blocks(Protocol):
         ...
 
     def set_up(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of every block; blocks that are built anew are brought to the same state."""
+        """Call a method of every block; blocks that are built again are brought to the same state."""
         ...
 
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Any], set[int]]:
-        """Call a method of some blocks; returns the answers, and which blocks were lost and have been built anew."""
+        """Call a method of some blocks; returns the answers, and which blocks were lost and have been built again."""
         ...
 
 

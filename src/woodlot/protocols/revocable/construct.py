@@ -40,7 +40,7 @@ from woodlot.trees.kernels.rows import preorder
 
 @dataclass(frozen=True, eq=False)
 class Constructed:
-    """A forest, what is needed to grow its nodes anew, and what became of a former one's nodes.
+    """A forest, what is needed to grow its nodes again, and what became of a former one's nodes.
 
     Attributes
     ----------
@@ -199,7 +199,7 @@ def _tell(
     outcome: Outcome,
     n_former: int,
 ) -> Generator[Round, dict[str, Message], None]:
-    """Say where each participant's splits stand now: those of the former forest, and those won anew."""
+    """Say where each participant's splits stand now: those of the former forest, and those won again."""
     moved_to = np.where(unchanged[:n_former], position[:n_former], -1)
     requests: dict[str, Message] = {}
     for i, p in enumerate(growth.parties):

@@ -50,7 +50,7 @@ class OpenConstruction(Message):
     discloses: ClassVar = Disclosure(
         *TO_PARTY,
         "that a revocable forest is planned; rho, the samples that give a range, and zeta, the candidates in it; "
-        "whether a former forest is to be grown anew in part",
+        "whether a former forest is to be grown again in part",
         "clear",
     )
     rho: int

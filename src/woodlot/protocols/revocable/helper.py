@@ -329,7 +329,7 @@ class Helper(EpochMember):
         if not keys.registered or message.ticket.splits != keys.registered:
             raise EpochError(
                 "the request is signed for other splits than the parties have registered here; ask for the keys of the "
-                "model again, and encrypt it anew"
+                "model again, and encrypt it again"
             )
         if not self._is_of_model(keys.forests[-1]):
             raise EpochError(

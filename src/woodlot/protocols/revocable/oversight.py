@@ -44,7 +44,7 @@ class Oversight:
     values : float32 array (columns, rows)
         The participant's columns.
     former : PartyForest, optional
-        Its part of the forest that is grown anew in part; without it growing begins at the roots.
+        Its part of the forest that is grown again in part; without it growing begins at the roots.
     """
 
     def __init__(self, plan: RevocablePlan, values: NDArray[np.float32], former: PartyForest | None) -> None:

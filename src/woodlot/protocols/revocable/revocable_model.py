@@ -1,8 +1,8 @@
 """The parts of a revocable forest, by who holds them.
 
 The coordinator (CS in the paper) keeps the structure, whose coded feature splits each node, the answers of the leaves,
-every split as a ciphertext under its provider's key, and what it needs to grow a node anew. A participant keeps its own
-splits in clear (a `PartyForest`), as in the vertical forest.
+every split as a ciphertext under its provider's key, and what it needs to grow a node again. A participant keeps its
+own splits in clear (a `PartyForest`), as in the vertical forest.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class EncryptedSplits:
 
 @dataclass(frozen=True, eq=False)
 class Rebuilding:
-    """What the coordinator needs to grow a node anew: its samples. Depth and features used above follow from the trees.
+    """What the coordinator needs to grow a node again: its samples. Depth and features used above are in the trees.
 
     Attributes
     ----------

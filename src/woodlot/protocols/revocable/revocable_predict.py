@@ -160,7 +160,7 @@ def check_request(
     if ticket.epoch != keys.epoch:
         raise EpochError(f"the request is of epoch {ticket.epoch}, and the keys are of epoch {keys.epoch}")
     if ticket.splits != forest.splits.registered:
-        raise EpochError("the request is signed for other splits than those of the forest; encrypt it anew")
+        raise EpochError("the request is signed for other splits than those of the forest; encrypt it again")
     if columns is None and ticket.features != features:
         raise DataError(f"the request has {ticket.features} features, and the forest {features}")
     if columns is not None:

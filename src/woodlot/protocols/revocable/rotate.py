@@ -2,7 +2,7 @@
 
 The paper refreshes the leaver's splits with random exponents. That gives no backward security: the strong key opens
 them as before, and so does the leaver's key any copy. Here the modulus itself is replaced: the helper erases its share
-of the old strong key, the parties that stay draw new keys and encrypt their splits anew, and everybody refuses the old
+of the old strong key, the parties that stay draw new keys and encrypt their splits again, and everybody refuses the old
 epoch. What the coordinator and the leaver have kept is then half of a decryption whose other half is gone.
 """
 
@@ -152,7 +152,7 @@ def rotate(
     bits: int = DEFAULT_BITS,
     setting: Setting = "standard",
 ) -> Generator[Round, dict[str, Message], tuple[CoordinatorKeys, EncryptedSplits]]:
-    """At the coordinator: begin the next epoch without `leaver`, and have all splits encrypted anew.
+    """At the coordinator: begin the next epoch without `leaver`, and have all splits encrypted again.
 
     Parameters and what is returned as for `prepare_rotation`; then the epoch is committed.
     """
@@ -173,7 +173,7 @@ def prepare_rotation(
     bits: int = DEFAULT_BITS,
     setting: Setting = "standard",
 ) -> Generator[Round, dict[str, Message], tuple[CoordinatorKeys, EncryptedSplits]]:
-    """At the coordinator: prepare the next epoch without `leaver`, with all splits encrypted anew.
+    """At the coordinator: prepare the next epoch without `leaver`, with all splits encrypted again.
 
     The old epoch goes on, and the old forest can be used, until the new one is committed.
 
@@ -188,7 +188,7 @@ def prepare_rotation(
     leaver : str, optional
         Who is no longer a member.
     epoch : int, optional
-        Its number, by default the next; one that was given up is prepared anew under another number.
+        Its number, by default the next; one that was given up is prepared again under another number.
     bits, setting
         As for `begin_epoch`.
 

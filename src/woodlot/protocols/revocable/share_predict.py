@@ -475,7 +475,7 @@ def _check_request(
             f"{keys.epoch}"
         )
     if ticket.splits != splits.registered:
-        raise EpochError("the request is signed for other splits than those of the forest; encrypt it anew")
+        raise EpochError("the request is signed for other splits than those of the forest; encrypt it again")
     features = len(forest.feature_keys)
     if columns is None and ticket.features != features:
         raise DataError(f"the request has {ticket.features} features, and the forest {features}")

@@ -2,7 +2,7 @@
 
 In local forests a client's trees are its own, and go as they are. In the collaborative forest every split is of one
 client, which has found it in its own rows below splits of others. What stands under none of the leaver's splits does
-not depend on the leaver at all; the rest is cut away, the others grow on there, and all leaves are filled anew::
+not depend on the leaver at all; the rest is cut away, the others grow on there, and all leaves are filled again::
 
     round 1, 2    every client   the columns, categories and classes of the former forest
     round 3, 4    every client   agreement on keys for secure sums
@@ -10,7 +10,7 @@ not depend on the leaver at all; the rest is cut away, the others grow on there,
     some rounds   every client   *adjust*
 
 Names of categories and classes stay as they are, even if only the leaver had them. The sums of extra-trees and of the
-lossless forest are of all clients at every node: there nothing can be kept, and the forest is grown anew.
+lossless forest are of all clients at every node: there nothing can be kept, and the forest is grown again.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class PartyAnswers:
             raise RemoteProtocolError("AskSealed names rows or leaves that do not exist")
         asked = (message.first_row, message.n_rows, message.shuffled, message.seed)
         possible = self._possible[1]
-        if self._possible[0] != asked:  # the other blocks of leaves of the same rows need not start anew
+        if self._possible[0] != asked:  # the other blocks of leaves of the same rows need not start again
             columns = [column[rows] for column in self._shuffled(message.shuffled, message.seed)]
             possible = self._predictor.answer("leaves", columns, message.n_rows, None, self._n_jobs)
         if not isinstance(possible, wire.LeafBits):

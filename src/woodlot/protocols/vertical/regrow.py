@@ -1,6 +1,6 @@
 """Federated Forest, revocation at the coordinator: the forest without one of its parties.
 
-Level 1 destroys the nodes that the leaver has split, with everything under them, and grows them anew without it; other
+Level 1 destroys the nodes that the leaver has split, with everything under them, and grows them again without it; other
 trees and branches are not touched. Level 3 is exact: the result equals, bit for bit, the forest grown from scratch
 on the same rows without the leaver; rows that only the leaver lacked stay out. Both run the training's own rounds
 (`train.Batch`) on the trees that change, where most nodes are not searched: splits that stay are carried out again by
@@ -169,7 +169,7 @@ class _Change:
         if level == 3:
             searched = np.ones_like(gone) if patched else gone | _touched(plan, former, number, n_jobs)
         if plan.max_leaf_nodes is not None:
-            # what one branch may have depends on all others: a tree is grown anew as a whole
+            # what one branch may have depends on all others: a tree is grown again as a whole
             roots = structure.offset[:-1]
             changes = np.add.reduceat(searched, roots) > 0 if level == 1 else np.ones(len(roots), bool)
             searched = np.zeros(structure.n_nodes, bool)

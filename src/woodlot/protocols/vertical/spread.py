@@ -103,7 +103,7 @@ class SpreadGrower(Grower):
         return answers
 
     def _bring_back(self, lost: set[int], *, for_apply: bool) -> None:
-        """Bring blocks that were built anew to the level of the others; some may be lost again on the way."""
+        """Bring blocks that were built again to the level of the others; some may be lost again on the way."""
         while lost:
             planted, lost = self._blocks.ask("plant", dict.fromkeys(lost, (self._trees, self._levels)))
             if for_apply and planted:  # what is applied is what was found last

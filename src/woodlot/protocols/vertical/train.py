@@ -221,7 +221,7 @@ class Batch:
             replies = yield Round("grow", requests, progress)
         return (yield from self._finish(trees, *last))
 
-    # --- what growing from nothing and growing anew after a revocation do each in their way ---
+    # --- what growing from nothing and growing again after a revocation do each in their way ---
 
     def _plant(self, trees: Sequence[int], candidates: NDArray[Any]) -> Message:
         return PlantTrees(first_tree=trees[0], n_trees=len(trees), candidates=candidates)

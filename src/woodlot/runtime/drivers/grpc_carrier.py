@@ -53,23 +53,23 @@ class PartyLink:
         self._longest: dict[tuple[str, int], int] = {}
         self._leaving: set[Label] = set()
 
-    def ask(self, errand: Errand) -> None:
+    def ask(self, delivery: Delivery) -> None:
         """Send a request; one that is still on its way out is not sent twice."""
-        label = errand.label
+        label = delivery.label
         if label not in self._leaving:
             self._leaving.add(label)
             self._asked[label.job, label.number] += 1
-            if errand.longest_reply is not None:
-                self._longest[label.job, label.number] = errand.longest_reply
-            self.tasks.start(self._send(errand))
+            if delivery.longest_reply is not None:
+                self._longest[label.job, label.number] = delivery.longest_reply
+            self.tasks.start(self._send(delivery))
 
-    async def _send(self, errand: Errand) -> None:
+    async def _send(self, delivery: Delivery) -> None:
         try:
-            await self._writer.send(errand.label, errand.data, on_frame=errand.count)
+            await self._writer.send(delivery.label, delivery.data, on_frame=delivery.count)
         except BROKEN:
             pass  # whoever reads this connection meets its end and says so
         finally:
-            self._leaving.discard(errand.label)
+            self._leaving.discard(delivery.label)
 
     def check_reply(self, label: Label) -> None:
         """Refuse what was not asked for on this connection."""
@@ -113,7 +113,7 @@ class _CarriedReply(NamedTuple):
 
 
 @dataclass(eq=False)
-class Errand:
+class Delivery:
     """One request, where its outcome goes, and how many bytes of it have left so far."""
 
     party: str
@@ -134,25 +134,27 @@ class Outbox:
     def __init__(self, on_second: Callable[[Second], None] | None = None) -> None:
         self.links: dict[str, PartyLink] = {}
         self._on_second = on_second
-        self._errands: defaultdict[str, dict[Label, Errand]] = defaultdict(dict)
+        self._deliveries: defaultdict[str, dict[Label, Delivery]] = defaultdict(dict)
 
-    def post(self, errands: list[Errand]) -> None:
+    def post(self, deliveries: list[Delivery]) -> None:
         """Send requests now, or when their parties are there."""
-        for errand in errands:
-            if errand.label in self._errands[errand.party]:
-                what = f"request {errand.label.number} of job {errand.label.job}"
-                errand.deliver(_CarriedReply(errand.party, error=LocalProtocolError(f"{what} is already on its way")))
+        for delivery in deliveries:
+            if delivery.label in self._deliveries[delivery.party]:
+                what = f"request {delivery.label.number} of job {delivery.label.job}"
+                delivery.deliver(
+                    _CarriedReply(delivery.party, error=LocalProtocolError(f"{what} is already on its way"))
+                )
                 continue
-            self._errands[errand.party][errand.label] = errand
-            link = self.links.get(errand.party)
+            self._deliveries[delivery.party][delivery.label] = delivery
+            link = self.links.get(delivery.party)
             if link is not None:
-                link.ask(errand)
+                link.ask(delivery)
 
-    def withdraw(self, errands: list[Errand]) -> None:
+    def withdraw(self, deliveries: list[Delivery]) -> None:
         """Forget requests; their replies, if any come, are dropped."""
-        for errand in errands:
-            if self._errands[errand.party].get(errand.label) is errand:
-                del self._errands[errand.party][errand.label]
+        for delivery in deliveries:
+            if self._deliveries[delivery.party].get(delivery.label) is delivery:
+                del self._deliveries[delivery.party][delivery.label]
 
     def connect(self, link: PartyLink) -> None:
         """Ask a party that has come, or come back, for everything that it owes."""
@@ -163,8 +165,8 @@ class Outbox:
             # One process that dials again, since its line broke, is the same instance.
             if former.instance != link.instance and self._on_second is not None:
                 self._on_second(Second(link.peer.name, former.address, link.address))
-        for errand in self._errands[link.peer.name].values():
-            link.ask(errand)
+        for delivery in self._deliveries[link.peer.name].values():
+            link.ask(delivery)
 
     def disconnect(self, link: PartyLink) -> None:
         """Note that a connection is gone, unless another has taken its place."""
@@ -173,19 +175,19 @@ class Outbox:
 
     def refuse(self, link: PartyLink, label: Label, error: RemoteProtocolError) -> None:
         """Tell whoever waits for a reply that it is not received."""
-        errand = self._errands[link.peer.name].pop(label._replace(kind=FrameKind.request), None)
-        if errand is not None:
+        delivery = self._deliveries[link.peer.name].pop(label._replace(kind=FrameKind.request), None)
+        if delivery is not None:
             said = RemoteProtocolError(f"party {link.peer.name!r} sent {error}")
-            errand.deliver(_CarriedReply(link.peer.name, error=said))
+            delivery.deliver(_CarriedReply(link.peer.name, error=said))
 
     def arrive(self, link: PartyLink, parcel: Parcel, free: Callable[[], None] | None = None) -> None:
         """Hand a reply to whoever waits for it, who calls ``free`` when it is held no longer."""
         link.note_reply(parcel.label)
         asked = parcel.label._replace(kind=FrameKind.request)
-        errand = self._errands[link.peer.name].pop(asked, None)
-        if errand is not None:
-            errand.deliver(
-                _CarriedReply(link.peer.name, parcel, at=time.perf_counter(), n_sent=errand.n_sent, free=free)
+        delivery = self._deliveries[link.peer.name].pop(asked, None)
+        if delivery is not None:
+            delivery.deliver(
+                _CarriedReply(link.peer.name, parcel, at=time.perf_counter(), n_sent=delivery.n_sent, free=free)
             )
         elif free is not None:
             free()
@@ -259,8 +261,8 @@ class HubCarrier:
                 )
         # A queue of this round's own: what an interrupted round has left behind never mixes with it.
         done: SimpleQueue[_CarriedReply] = SimpleQueue()
-        errands = [
-            Errand(
+        deliveries = [
+            Delivery(
                 party,
                 Label(FrameKind.request, self._job, request.number),
                 request.data,
@@ -269,12 +271,12 @@ class HubCarrier:
             )
             for party, request in requests.items()
         ]
-        self._loop.call_soon_threadsafe(self._outbox.post, errands)
+        self._loop.call_soon_threadsafe(self._outbox.post, deliveries)
         try:
             limit = self._wait_seconds if wait_seconds is None else min(wait_seconds, self._wait_seconds)
             outcomes = self._collect(list(requests), done, on_reply, limit)
         finally:
-            self._loop.call_soon_threadsafe(self._end_round, errands, done)
+            self._loop.call_soon_threadsafe(self._end_round, deliveries, done)
         return travel_of(
             [
                 Reply(outcome.at - since, outcome.parcel.worked, outcome.n_sent + outcome.parcel.n_wire)
@@ -316,9 +318,9 @@ class HubCarrier:
                 raise away_too_long(late, away[late[0]], limit)
         return outcomes
 
-    def _end_round(self, errands: list[Errand], done: SimpleQueue[_CarriedReply]) -> None:
+    def _end_round(self, deliveries: list[Delivery], done: SimpleQueue[_CarriedReply]) -> None:
         """Forget the requests of a round, and replies that nobody has waited for; in the event loop."""
-        self._outbox.withdraw(errands)
+        self._outbox.withdraw(deliveries)
         while not done.empty():
             left = done.get_nowait().free
             if left is not None:

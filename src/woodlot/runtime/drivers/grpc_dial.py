@@ -113,7 +113,7 @@ class Dialer:
             down = await self._attempt()
             if not self._watcher.on_down(down):
                 return
-            # Only a connection that has held for a while starts the pace anew: one that breaks whenever it opens
+            # Only a connection that has held for a while starts the pace again: one that breaks whenever it opens
             # must not be opened ten times a second.
             if down.was_up and time.monotonic() - started > SLOWEST_DELAY:
                 delay = FIRST_DELAY

@@ -42,10 +42,10 @@ from woodlot.runtime.peers import Credentials, Peer
 __all__ = ["Cancelled", "Hub", "Second"]
 
 HANDSHAKE_MS = 10_000
-"""Who has not shown a certificate by then is hung up on: connections of strangers take up room until then."""
+"""Who has not shown a certificate by then is disconnected: connections of strangers take up room until then."""
 
 IDLE_MS = 10_000
-"""Who has shown a certificate and has no stream by then is hung up on: a certificate is only judged on a stream, so
+"""Who has shown a certificate and has no stream by then is disconnected: a certificate is only judged on a stream, so
 that the revoked could hold connections otherwise."""
 
 CHECK_SECONDS = 1.0

@@ -13,7 +13,7 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.runtime.frames import LARGE, Label
 
 KEPT_BYTES = 64 << 20
-"""Replies to users that are kept, the youngest first, in case their connection broke before they had them."""
+"""Replies to users that are kept, newest first, in case their connection broke before they had them."""
 
 KEPT_SECONDS = 60.0
 """For how long; a user that has not come back by then has given up."""

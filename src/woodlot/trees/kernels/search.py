@@ -138,12 +138,12 @@ class Categories(NamedTuple):
     """
 
     rank: Any
-    """The answer: rank of each category that is present; rubbish for the others."""
+    """The answer: rank of each category that is present; undefined for the others."""
     weight: Any
     total: Any
     """What the mean is taken of: weight of the largest class, or weighted sum of targets."""
     mean: Any
-    """float64: total / weight of each category that is present; rubbish for the others."""
+    """float64: total / weight of each category that is present; undefined for the others."""
     present: Any
     """Codes that are present, in the order in which they are met, then in order."""
 

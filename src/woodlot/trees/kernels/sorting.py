@@ -48,7 +48,7 @@ def _insertion(keys: Any, first: Any, n: Any, shift: Any) -> None:
 def sort_keys(keys: Any, spare: Any, count: Any, n: Any, shift: Any, low: Any, high: Any) -> bool:
     """Sort ``keys[:n]`` with codes in [low, high]; True when the result is in ``spare``, False when it is in ``keys``.
 
-    ``keys`` and ``spare`` are uint32 or uint64 and of equal length; the other one holds rubbish afterwards.
+    ``keys`` and ``spare`` are uint32 or uint64 and of equal length; the other one has undefined contents afterwards.
     """
     if n <= INSERTION:
         _insertion(keys, 0, n, shift)

@@ -149,7 +149,7 @@ class RowBlock:
         """Draw the rows of all trees, as drawing `number` of the client; returns what each tree has drawn (int64).
 
         The drawing in use, `former`, is kept until the first level of this one is counted: this one may be refused. A
-        block that was built anew draws it again.
+        block that was built again draws it again.
         """
         kept: dict[int, tuple[_Drawn, ...]] = {}
         if former is not None:
@@ -248,7 +248,7 @@ class RowBlock:
         message : CountCells
             The splits, and the cells.
         past : sequence of RowSplits
-            The levels so far, for a block that has been built anew.
+            The levels so far, for a block that has been built again.
         """
         if number not in self._grown:
             raise LocalProtocolError("a block of rows counts none before it has drawn them")
