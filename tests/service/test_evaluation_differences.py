@@ -103,11 +103,12 @@ def test_differences_tell_single_labels_where_the_bank_asks_for_no_rows(attacker
     assert read == [truth()[row] for row in attackers.by_point[2 * LEAST : 2 * LEAST + READ].tolist()]
 
 
-def test_differences_are_refused_where_the_bank_asks_for_rows(attackers: Attackers) -> None:
+def test_differences_tell_nothing_where_the_bank_asks_for_rows(attackers: Attackers) -> None:
     attackers.bench.change_policy("bank", min_evaluation_rows=LEAST)
     first = attackers.report(attackers.first(2 * LEAST))
     for k in range(1, READ):
-        order, _ = attackers.order(attackers.first(2 * LEAST + k))
+        assert attackers.report(attackers.first(2 * LEAST + k)) == first  # a few rows more are left out
+        order, _ = attackers.order(attackers.first(2 * LEAST - k))
         with pytest.raises(PolicyError, match=f"fewer than {LEAST} rows by the difference"):
             attackers.bench.job("bank", order.job).handle(attackers.bench.opening(order))  # before anybody is asked
     (rule,) = attackers.first(2 * LEAST)
@@ -122,14 +123,15 @@ def test_differences_are_refused_where_the_bank_asks_for_rows(attackers: Attacke
 def test_a_score_of_a_prediction_is_a_report_too(attackers: Attackers) -> None:
     right = [attackers.score(attackers.first(2 * LEAST + k)) * (2 * LEAST + k) for k in range(3)]
     assert set(np.diff(np.round(right))) <= {0.0, 1.0}  # each tells whether one row is predicted right
-    attackers.bench.change_policy("bank", min_evaluation_rows=LEAST, evaluations_per_day=5)
+    attackers.bench.change_policy("bank", min_evaluation_rows=LEAST, evaluations_per_day=6)
+    assert attackers.score(attackers.first(2 * LEAST + 5)) * (2 * LEAST + 2) == pytest.approx(right[2])
     with pytest.raises(PolicyError, match=f"fewer than {LEAST} rows by the difference"):
-        attackers.score(attackers.first(2 * LEAST + 5))
+        attackers.score(attackers.first(2 * LEAST - 1))
     with pytest.raises(PolicyError, match=f"must be of {LEAST} rows or more"):
         attackers.score(attackers.first(LEAST - 1))
     for k in range(2):
         attackers.score(attackers.first(2 * LEAST + k))
-    with pytest.raises(PolicyError, match="evaluated with 5 times per day"):
+    with pytest.raises(PolicyError, match="evaluated with 6 times per day"):
         attackers.report(attackers.first(2 * LEAST))
 
 
@@ -143,7 +145,7 @@ def test_a_party_that_leaves_out_one_of_its_ids_is_found_out(attackers: Attacker
     before = len(attackers.ids)
     attackers.align()
     assert len(attackers.ids) == before - 1
-    with pytest.raises(PolicyError, match="where the table has changed since"):
+    with pytest.raises(PolicyError, match="where rows have left the table since"):
         attackers.report(())
 
 

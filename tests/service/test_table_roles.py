@@ -41,6 +41,7 @@ from woodlot.jobs.orders import (
     TrainRevocableOrder,
     TrainRowsOrder,
 )
+from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
 
@@ -64,6 +65,7 @@ LABELLED: dict[str, Callable[[dict[str, Any]], Order]] = {
     "explain": lambda fields: ExplainOrder(**fields, model=MODEL, led_by="bank"),
     "drift": lambda fields: DriftOrder(**fields, model=MODEL, led_by="bank"),
     "predict-rows": lambda fields: PredictRowsOrder(**fields, model=MODEL),
+    "evaluate-rows": lambda fields: EvaluateRowsOrder(**fields, model=MODEL),
     "score": lambda fields: ScoreOrder(**fields, model=MODEL),
     "catalog": lambda fields: CatalogOrder(**fields),
     "align": lambda fields: AlignOrder(**fields),
