@@ -40,9 +40,11 @@ TESTS = (
     "tests/cli/test_command_line.py",
     "tests/service/test_config.py",
     "tests/service/test_coordinator.py",
+    "tests/service/test_job_store.py",
+    "tests/foundation/test_database.py",
 )
 """What a release of Python or of a dependency may change: types of messages, labels, kernels, gRPC, scikit-learn's
-checks, the command line, the services."""
+checks, the command line, the services, and SQLite."""
 
 
 PIP_SOURCES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT", "PIP_DEFAULT_TIMEOUT")

@@ -477,8 +477,8 @@ class JobStore:
         with self._db.transaction() as db:
             db.execute(
                 "INSERT OR IGNORE INTO epochs "
-                "SELECT ?1, coalesce(max(epoch), 0) + 1, ?2 FROM epochs WHERE keyring = ?1",
-                (keyring, job),
+                "SELECT :keyring, coalesce(max(epoch), 0) + 1, :job FROM epochs WHERE keyring = :keyring",
+                {"keyring": keyring, "job": job},
             )
             return int(db.execute("SELECT epoch FROM epochs WHERE job = ?", (job,)).fetchone()[0])
 

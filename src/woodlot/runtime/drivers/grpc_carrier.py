@@ -53,23 +53,23 @@ class PartyLink:
         self._longest: dict[tuple[str, int], int] = {}
         self._leaving: set[Label] = set()
 
-    def ask(self, delivery: Delivery) -> None:
+    def ask(self, one: CarriedRequest) -> None:
         """Send a request; one that is still on its way out is not sent twice."""
-        label = delivery.label
+        label = one.label
         if label not in self._leaving:
             self._leaving.add(label)
             self._asked[label.job, label.number] += 1
-            if delivery.longest_reply is not None:
-                self._longest[label.job, label.number] = delivery.longest_reply
-            self.tasks.start(self._send(delivery))
+            if one.longest_reply is not None:
+                self._longest[label.job, label.number] = one.longest_reply
+            self.tasks.start(self._send(one))
 
-    async def _send(self, delivery: Delivery) -> None:
+    async def _send(self, one: CarriedRequest) -> None:
         try:
-            await self._writer.send(delivery.label, delivery.data, on_frame=delivery.count)
+            await self._writer.send(one.label, one.data, on_frame=one.count)
         except BROKEN:
             pass  # whoever reads this connection meets its end and says so
         finally:
-            self._leaving.discard(delivery.label)
+            self._leaving.discard(one.label)
 
     def check_reply(self, label: Label) -> None:
         """Refuse what was not asked for on this connection."""
@@ -113,7 +113,7 @@ class _CarriedReply(NamedTuple):
 
 
 @dataclass(eq=False)
-class Delivery:
+class CarriedRequest:
     """One request, where its outcome goes, and how many bytes of it have left so far."""
 
     party: str
@@ -134,27 +134,25 @@ class Outbox:
     def __init__(self, on_second: Callable[[Second], None] | None = None) -> None:
         self.links: dict[str, PartyLink] = {}
         self._on_second = on_second
-        self._deliveries: defaultdict[str, dict[Label, Delivery]] = defaultdict(dict)
+        self._carried: defaultdict[str, dict[Label, CarriedRequest]] = defaultdict(dict)
 
-    def post(self, deliveries: list[Delivery]) -> None:
+    def post(self, carried: list[CarriedRequest]) -> None:
         """Send requests now, or when their parties are there."""
-        for delivery in deliveries:
-            if delivery.label in self._deliveries[delivery.party]:
-                what = f"request {delivery.label.number} of job {delivery.label.job}"
-                delivery.deliver(
-                    _CarriedReply(delivery.party, error=LocalProtocolError(f"{what} is already on its way"))
-                )
+        for one in carried:
+            if one.label in self._carried[one.party]:
+                what = f"request {one.label.number} of job {one.label.job}"
+                one.deliver(_CarriedReply(one.party, error=LocalProtocolError(f"{what} is already on its way")))
                 continue
-            self._deliveries[delivery.party][delivery.label] = delivery
-            link = self.links.get(delivery.party)
+            self._carried[one.party][one.label] = one
+            link = self.links.get(one.party)
             if link is not None:
-                link.ask(delivery)
+                link.ask(one)
 
-    def withdraw(self, deliveries: list[Delivery]) -> None:
+    def withdraw(self, carried: list[CarriedRequest]) -> None:
         """Forget requests; their replies, if any come, are dropped."""
-        for delivery in deliveries:
-            if self._deliveries[delivery.party].get(delivery.label) is delivery:
-                del self._deliveries[delivery.party][delivery.label]
+        for one in carried:
+            if self._carried[one.party].get(one.label) is one:
+                del self._carried[one.party][one.label]
 
     def connect(self, link: PartyLink) -> None:
         """Ask a party that has come, or come back, for everything that it owes."""
@@ -165,8 +163,8 @@ class Outbox:
             # One process that dials again, since its line broke, is the same instance.
             if former.instance != link.instance and self._on_second is not None:
                 self._on_second(Second(link.peer.name, former.address, link.address))
-        for delivery in self._deliveries[link.peer.name].values():
-            link.ask(delivery)
+        for one in self._carried[link.peer.name].values():
+            link.ask(one)
 
     def disconnect(self, link: PartyLink) -> None:
         """Note that a connection is gone, unless another has taken its place."""
@@ -175,20 +173,18 @@ class Outbox:
 
     def refuse(self, link: PartyLink, label: Label, error: RemoteProtocolError) -> None:
         """Tell whoever waits for a reply that it is not received."""
-        delivery = self._deliveries[link.peer.name].pop(label._replace(kind=FrameKind.request), None)
-        if delivery is not None:
+        one = self._carried[link.peer.name].pop(label._replace(kind=FrameKind.request), None)
+        if one is not None:
             said = RemoteProtocolError(f"party {link.peer.name!r} sent {error}")
-            delivery.deliver(_CarriedReply(link.peer.name, error=said))
+            one.deliver(_CarriedReply(link.peer.name, error=said))
 
     def arrive(self, link: PartyLink, parcel: Parcel, free: Callable[[], None] | None = None) -> None:
         """Hand a reply to whoever waits for it, who calls ``free`` when it is held no longer."""
         link.note_reply(parcel.label)
         asked = parcel.label._replace(kind=FrameKind.request)
-        delivery = self._deliveries[link.peer.name].pop(asked, None)
-        if delivery is not None:
-            delivery.deliver(
-                _CarriedReply(link.peer.name, parcel, at=time.perf_counter(), n_sent=delivery.n_sent, free=free)
-            )
+        one = self._carried[link.peer.name].pop(asked, None)
+        if one is not None:
+            one.deliver(_CarriedReply(link.peer.name, parcel, at=time.perf_counter(), n_sent=one.n_sent, free=free))
         elif free is not None:
             free()
 
@@ -261,8 +257,8 @@ class HubCarrier:
                 )
         # A queue of this round's own: what an interrupted round has left behind never mixes with it.
         done: SimpleQueue[_CarriedReply] = SimpleQueue()
-        deliveries = [
-            Delivery(
+        carried = [
+            CarriedRequest(
                 party,
                 Label(FrameKind.request, self._job, request.number),
                 request.data,
@@ -271,12 +267,12 @@ class HubCarrier:
             )
             for party, request in requests.items()
         ]
-        self._loop.call_soon_threadsafe(self._outbox.post, deliveries)
+        self._loop.call_soon_threadsafe(self._outbox.post, carried)
         try:
             limit = self._wait_seconds if wait_seconds is None else min(wait_seconds, self._wait_seconds)
             outcomes = self._collect(list(requests), done, on_reply, limit)
         finally:
-            self._loop.call_soon_threadsafe(self._end_round, deliveries, done)
+            self._loop.call_soon_threadsafe(self._end_round, carried, done)
         return travel_of(
             [
                 Reply(outcome.at - since, outcome.parcel.worked, outcome.n_sent + outcome.parcel.n_wire)
@@ -318,9 +314,9 @@ class HubCarrier:
                 raise away_too_long(late, away[late[0]], limit)
         return outcomes
 
-    def _end_round(self, deliveries: list[Delivery], done: SimpleQueue[_CarriedReply]) -> None:
+    def _end_round(self, carried: list[CarriedRequest], done: SimpleQueue[_CarriedReply]) -> None:
         """Forget the requests of a round, and replies that nobody has waited for; in the event loop."""
-        self._outbox.withdraw(deliveries)
+        self._outbox.withdraw(carried)
         while not done.empty():
             left = done.get_nowait().free
             if left is not None:
