@@ -21,7 +21,9 @@ from woodlot.cli._text import spelled_out
 from woodlot.exceptions import ConfigError, DataError, WoodlotError
 
 if TYPE_CHECKING:
+    from woodlot.connected.ordered_reports import AnyConnected
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
+    from woodlot.jobs.orders import Order
     from woodlot.service.client import Client
 
 INTERRUPTED = 130
@@ -374,6 +376,22 @@ def follow(
         if as_json:
             print_json(plain(last))
         typer.echo(f"woodlot: detached; job {facts.job[:SHORT]} goes on. To attach again: {attach}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def run_for_me(federation: AnyConnected, order: Order) -> JobFacts:
+    """Run a job whose outcome only this process can read, and show how far it is."""
+    from woodlot.cli._show import watch_job
+
+    try:
+        with watch_job() as show:
+            return federation.run(order, show)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"woodlot: interrupted; job {order.job[:SHORT]} goes on, and what it tells is lost: only this command had "
+            "the key to it. Order it again.",
+            err=True,
+        )
         raise typer.Exit(INTERRUPTED) from None
 
 

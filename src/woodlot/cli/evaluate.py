@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from woodlot.cli._client import (
-    INTERRUPTED,
-    SHORT,
     Access,
     AsJson,
     CoordinatorOption,
@@ -23,16 +21,12 @@ from woodlot.cli._client import (
     print_json,
     reach,
     reporting,
+    run_for_me,
 )
 from woodlot.cli._rows import SplitOption, SplitSeedOption
 from woodlot.cli.predict import tables_of
 from woodlot.cli.train import AlignMethod, AlignOption
 from woodlot.exceptions import ConfigError
-
-if TYPE_CHECKING:
-    from woodlot.connected.ordered_reports import AnyConnected
-    from woodlot.jobs.job_messages import JobFacts
-    from woodlot.jobs.orders import Order
 
 
 def evaluate(
@@ -109,24 +103,10 @@ def evaluate(
                 lead_of(lead, file),
                 allow_two,
             )
-            ordered, report = ordered_report(client, asked, _watched)
+            ordered, report = ordered_report(client, asked, run_for_me)
         if as_json:
             print_json({"job": ordered, "model": found.model, "report": report.to_dict()})
             return
         from woodlot.cli import _show as show
 
         show.stdout().print(repr(report), markup=False, highlight=False, soft_wrap=True)
-
-
-def _watched(federation: AnyConnected, order: Order) -> JobFacts:
-    """Run a job whose outcome only this command can read."""
-    from woodlot.cli._show import watch_job
-
-    try:
-        with watch_job() as show:
-            return federation.run(order, show)
-    except KeyboardInterrupt:
-        typer.echo(
-            f"woodlot: interrupted; job {order.job[:SHORT]} goes on, and its report is lost. Evaluate again.", err=True
-        )
-        raise typer.Exit(INTERRUPTED) from None

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from woodlot.cli._client import (
-    INTERRUPTED,
-    SHORT,
     Access,
     AsJson,
     CoordinatorOption,
@@ -22,6 +20,7 @@ from woodlot.cli._client import (
     print_json,
     reach,
     reporting,
+    run_for_me,
 )
 from woodlot.cli._rows import SplitOption, SplitSeedOption
 from woodlot.cli._text import spelled_out
@@ -30,9 +29,7 @@ from woodlot.cli.train import AlignMethod, AlignOption
 from woodlot.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from woodlot.connected import ConnectedFederation
     from woodlot.evaluation.explanations import Explanation
-    from woodlot.jobs.orders import Order
 
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _ROWS_SHOWN = 20
@@ -95,7 +92,7 @@ def explain(
             elif split is not None:
                 _, federation = federation.split(split, seed=split_seed or 0)
             order, key = federation.explain_order(found.model, vote_of(found))
-            told, _ = federation.read_explanation(_watched(federation, order), key)
+            told, _ = federation.read_explanation(run_for_me(federation, order), key)
         explanation = explanation_of(told.rows(), class_array(told.classes) if told.classes else None, federation)
         given = [explanation.reasons(reasons, row=row) for row in range(len(explanation))] if reasons else []
         if as_json:
@@ -110,21 +107,6 @@ def _ids(ids: list[str], text: bool) -> list[Any]:
     if not text and all(_WHOLE.fullmatch(value) for value in ids):
         return [int(value) for value in ids]
     return list(ids)
-
-
-def _watched(federation: ConnectedFederation, order: Order) -> Any:
-    """Run a job whose outcome only this command can read."""
-    from woodlot.cli._show import watch_job
-
-    try:
-        with watch_job() as show:
-            return federation.run(order, show)
-    except KeyboardInterrupt:
-        typer.echo(
-            f"woodlot: interrupted; job {order.job[:SHORT]} goes on, and its explanation is lost. Explain again.",
-            err=True,
-        )
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def _print(explanation: Explanation, reasons: list[list[str]]) -> None:

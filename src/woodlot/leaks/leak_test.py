@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -41,19 +41,7 @@ Part = Literal[
     "theft",
     "ids",
 ]
-PARTS: tuple[Part, ...] = (
-    "labels",
-    "values",
-    "led",
-    "hidden",
-    "predictions",
-    "evaluations",
-    "linear",
-    "revocable",
-    "horizontal",
-    "theft",
-    "ids",
-)
+PARTS: tuple[Part, ...] = get_args(Part)
 """What can be attacked."""
 OPEN = "protection=open"
 HELPER, KEY_SERVICE, USER, CLIENT = "helper", "key service", "user", "client"
