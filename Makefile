@@ -26,7 +26,7 @@ demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to
 	@$(BIN)/woodlot demo
 
 # More workers than cores: tests of services wait for their processes a third of the time.
-test: $(VENV)/dev.stamp ## the tests of every part, in about 8 minutes on two cores, set-up included
+test: $(VENV)/dev.stamp ## the tests of every part, in about 9 minutes on two cores, set-up included
 	@$(BIN)/python tests/compile_kernels.py
 	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
 

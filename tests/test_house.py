@@ -69,6 +69,7 @@ def test_every_class_has_a_name_of_its_own() -> None:
     assert [name for name, n in names.items() if n > 1] == []
 
 
+@pytest.mark.slow
 def test_estimators_never_ask_what_sort_of_federation_they_have() -> None:
     in_estimators, elsewhere = house.federation_checks(house.read_sources())
 

@@ -354,6 +354,7 @@ def test_a_signal_while_a_service_starts_leaves_no_service(monkeypatch: pytest.M
     assert [process.returncode is not None for process in started] == [True]
 
 
+@pytest.mark.slow
 def test_a_service_that_does_not_start_is_told_with_its_reason() -> None:
     with local_federation(["bank"]) as federation:
         federation.start({"bank": {"customers": "customers.docx"}}, ID, n_jobs=1, labels={})

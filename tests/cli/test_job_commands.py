@@ -709,6 +709,7 @@ def test_a_job_waits_is_detached_from_and_cancelled(second: tuple[World, Path]) 
     wait_for_parties(job_file, "bank", "shop")
 
 
+@pytest.mark.slow
 def test_a_job_is_followed_through_a_restart_of_the_coordinator(second: tuple[World, Path]) -> None:
     world, job_file = second
     world.stop_party("shop")

@@ -337,6 +337,7 @@ def test_all_rows_are_used_unless_asked_otherwise(case: leaks.Case) -> None:
     assert leaks.case_of(table, "a", {"x": ["b"], "z": ["y"]}).task == "targets"
 
 
+@pytest.mark.slow
 def test_a_table_of_ones_own(tmp_path: Path, case: leaks.Case) -> None:
     table = pa.table({name: v for columns in case.columns.values() for name, v in columns.items()})
     table = table.append_column("outcome", pa.array(case.labels)).append_column("id", pa.array(case.ids))

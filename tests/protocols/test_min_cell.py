@@ -101,6 +101,7 @@ def test_both_trainings_grow_the_same_forest(seed: int, kind: str) -> None:
     assert_same(case.grow_open(), case.grow_hidden(), answers_within=within)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("min_cell", [10, 20, 60])
 def test_numbers_missing_values_and_categories_together(min_cell: int) -> None:
     case = mixed_case(min_cell=min_cell)

@@ -372,6 +372,7 @@ def exchanged_boxes(message: Message) -> Message:
     return msgspec.structs.replace(message, boxes=message.boxes | {"bank": message.boxes["shop"]})
 
 
+@pytest.mark.slow
 def test_with_shares_every_deviation_is_refused_or_tells_nothing(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def test_an_estimator_grows_hidden_and_predicts_as_ever(world: World) -> None:
             model.revoke("club")
 
 
+@pytest.mark.slow
 def test_who_leaves_is_not_the_second_server(world: World) -> None:
     with hidden_user(world, server="club") as user:
         job = user.run(order_of(user)).job

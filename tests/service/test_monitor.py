@@ -250,6 +250,7 @@ def value(families: dict[str, ReadFamily], name: str, **pairs: str) -> float:
     return families[name].samples.get(labels(**pairs), 0.0)
 
 
+@pytest.mark.slow
 def test_counters_before_and_after_a_job_between_processes(world: World) -> None:
     with processes(world) as running:
         running.wait_connected()

@@ -160,6 +160,7 @@ def test_grown_encrypted_and_left(services: Processes, user: ConnectedFederation
     assert len(model.receipts_) == 2
 
 
+@pytest.mark.slow
 def test_the_commands_and_what_is_refused(services: Processes, user: ConnectedFederation, tmp_path: Path) -> None:
     world = services.world
     access = ["--coordinator", world.address, "--identity", str(world.root / "alice" / "identity")]

@@ -361,9 +361,8 @@ def test_rules_in_large_nodes(way: str) -> None:
         assert check(seeded_case(way, 2500, [kind], seed, min_samples_leaf=1251)) is None
 
 
-@pytest.mark.parametrize(
-    "way", ["many", *(pytest.param(way, marks=pytest.mark.slow) for way in ("two", "targets", "wide weights"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["many", "two", "targets", "wide weights"])
 def test_more_than_65536_codes(way: str) -> None:
     case = seeded_case(way, 150_000, ["continuous"], 2, signal=0.2)
     assert len(np.unique(case.columns[0].values)) > 65_536  # type: ignore[union-attr]
