@@ -53,8 +53,9 @@ POLICY = PROTECTS | TRUSTED | {
     "train": ["alice"], "predict": ["alice"], "weak_keys": True, "labels_to_coordinator": True,
     "protocols": [
         "align", "train", "predict", "train-linear", "train-rows", "train-revocable", "keys", "predict-encrypted",
-        "score", "revoke",
+        "score", "revoke", "explain", "drift",
     ],
+    "explains": "values", "explanations_per_day": "unlimited", "catalog": ["names"],
 }  # fmt: skip
 DEALT = {"keys": ("keys", COORDINATOR)}
 """Whose keys of an epoch a service knows, if not its own only: the key service has made the coordinator's."""
@@ -251,6 +252,9 @@ def everything(user: ConnectedFederation, rooms: Rooms) -> None:
     forest.score(user)
     with user.scoring(str(forest.forest_.model)) as scoring:
         scoring.predict(IDS[:7])
+    assert "bank.weight_of_shoes" in forest.explain(user).data  # with names and values, which only the user reads
+    forest.explain(user.named_rows(IDS[:7]))
+    assert "shop.bottles_of_absinthe" in forest.drift(user).columns
     weights = {illness: 1.0 + k for k, illness in enumerate(ILLNESSES)}
     ill = wl.FederatedForestClassifier(3, max_depth=4, random_state=1, oob_score=True, class_weight=weights)
     ill.fit(user, f"bank.{ILLNESS}").revoke("club", level=3)
@@ -303,7 +307,7 @@ def test_what_a_killed_service_leaves_on_disk_is_its_own(rooms: Rooms) -> None:
 
 def test_nothing_is_left_of_the_messages_of_jobs_that_have_ended(rooms: Rooms) -> None:
     """Not in a database, nor in its log: each order has a sealed part for each member, like no other bytes."""
-    kinds = {"train", "predict", "train-revocable", "predict-encrypted"}
+    kinds = {"train", "predict", "train-revocable", "predict-encrypted", "explain", "drift"}
     assert {order.kind for order in rooms.orders} >= kinds
     for name in (*PARTIES, *MEMBERS):
         needles = {o.job: [base64.b64encode(o.sealed[name])] for o in rooms.orders if name in o.parties}
