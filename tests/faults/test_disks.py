@@ -19,7 +19,7 @@ from small_disk import small_disk
 from small_jobs import COORDINATOR
 from sweep import FaultStage, Step, named
 from tally import Tally
-from torn import last_transaction, log_of, tear
+from torn import last_transaction, log_of, moved, tear
 from vertical_jobs import companies
 
 from woodlot.runtime.frames import FrameKind
@@ -161,7 +161,8 @@ def test_a_coordinator_loses_the_end_of_its_journal(private: row_jobs.Rows, tall
                     stage.running.kill(name)
                 journal = stage.running.journal(COORDINATOR)
                 begin, _ = last_transaction(journal)
-                tear(journal, rng.randrange(begin // 2, begin + 1))  # some of what it had, too
+                kept = max(begin // 2, moved(journal))
+                tear(journal, rng.randrange(kept, max(kept, begin) + 1))  # some of what it had, too
                 for name in stage.everybody:
                     stage.running.restart(name)
 

@@ -33,6 +33,19 @@ def last_transaction(journal: Path) -> tuple[int, int]:
     return commits[-2], commits[-1]
 
 
+def moved(journal: Path) -> int:
+    """How far the log has been moved into the database, in bytes.
+
+    This part was forced onto the disk before it was moved, so a crash cannot lose it: a database without it would be of
+    pages from different times. Its length is in SQLite's index of the log, behind two copies of its header.
+    """
+    with journal.with_name(journal.name + "-shm").open("rb") as index:
+        index.seek(96)
+        (n_frames,) = struct.unpack("=I", index.read(4))
+    (page_size,) = struct.unpack_from(">I", log_of(journal).read_bytes(), 8)
+    return _HEADER + n_frames * (_FRAME_HEADER + page_size)
+
+
 def tear(journal: Path, at: int) -> None:
     """Cut the log off at a byte."""
     with log_of(journal).open("r+b") as file:
