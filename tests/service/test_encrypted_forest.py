@@ -250,7 +250,9 @@ def test_a_coordinator_that_deviates_is_refused_by_the_member_it_attacks(
     names = ("bank.age", "bank.income", "shop.visits", "shop.basket")
     columns = {name: federation.values[:3, place] for place, name in enumerate(names)}
     with connected, Client(world.address, identity) as client:
-        model = wl.FederatedForestClassifier(3, max_depth=2, random_state=1).fit(connected, y="bank.late").forest_.model
+        # rows are in a secret order: of so many splits some are the bank's and some the shop's
+        forest = wl.FederatedForestClassifier(8, max_depth=2, random_state=1).fit(connected, y="bank.late")
+        model = forest.forest_.model
         federation.wait(client)
         told = make_keys(client, model, **KEYS)
         GROUPS.append(read_group(told.group, "test"))
