@@ -31,8 +31,9 @@ from woodlot.identity.certificates import key_bytes
 from woodlot.identity.identity import Identity, install, request
 from woodlot.identity.receipts import MemberKey, SignedRequest, Statement, make_receipt, signature_of
 from woodlot.jobs.order_seal import common_fields, sign_order
-from woodlot.jobs.orders import AlignOrder, Order, Part, PredictEncryptedOrder, PredictOrder, TrainOrder
+from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, TrainOrder
 from woodlot.jobs.padding import pad
+from woodlot.jobs.revocable.revocable_orders import PredictEncryptedOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.runtime import codec

@@ -26,22 +26,10 @@ from companies import federation
 from runtime.carriers import MEMORY
 from woodlot.exceptions import DataError, IdentityError, JobFailed, PolicyError
 from woodlot.jobs.job_messages import JobFacts
-from woodlot.jobs.orders import (
-    AlignOrder,
-    KeysOrder,
-    Order,
-    Part,
-    PredictLinearOrder,
-    PredictOrder,
-    PredictRowsOrder,
-    RevokeOrder,
-    RevokeRowsOrder,
-    ScoreOrder,
-    TrainLinearOrder,
-    TrainOrder,
-    TrainRevocableOrder,
-    TrainRowsOrder,
-)
+from woodlot.jobs.linear.linear_orders import PredictLinearOrder, TrainLinearOrder
+from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, RevokeOrder, ScoreOrder, TrainOrder
+from woodlot.jobs.revocable.revocable_orders import KeysOrder, TrainRevocableOrder
+from woodlot.jobs.rows.rows_orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
 from woodlot.privacy.accounting import total_epsilon
 from woodlot.privacy.budget import BudgetRecord
 from woodlot.protocols.core.message import Message

@@ -15,8 +15,9 @@ from woodlot.jobs import job_messages as jobs
 from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.member_job import MemberHome, MemberJob
 from woodlot.jobs.order_seal import common_fields
-from woodlot.jobs.orders import KeysOrder, Part, PredictOrder
+from woodlot.jobs.orders import Part, PredictOrder
 from woodlot.jobs.policy import Policy
+from woodlot.jobs.revocable.revocable_orders import KeysOrder
 from woodlot.jobs.revocable.stored_epochs import told_keys
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg

@@ -28,28 +28,22 @@ from woodlot.jobs.evaluate.report_seal import new_report_key
 from woodlot.jobs.home import PartyHome
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.kind import CoordinatorHost, Kept, kind_of, known
+from woodlot.jobs.linear.linear_orders import EvaluateLinearOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.jobs.order_seal import common_fields, pass_on, sign_order
 from woodlot.jobs.orders import (
     AlignOrder,
-    EvaluateLinearOrder,
     EvaluateOrder,
     Order,
     Part,
-    PredictLinearOrder,
     PredictOrder,
-    PredictRowsOrder,
     RevokeOrder,
-    RevokeRevocableOrder,
-    RevokeRowsOrder,
     ScoreOrder,
-    TrainLinearOrder,
     TrainOrder,
-    TrainRevocableOrder,
-    TrainRowsOrder,
 )
 from woodlot.jobs.party_job import PartyJob
 from woodlot.jobs.party_store import PartyStore
-from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
+from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder, TrainRevocableOrder
+from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder, PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
 from woodlot.jobs.scores.score_seal import IdSeal, new_key
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.linear.linear_model import LinearPlan

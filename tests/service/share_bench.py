@@ -14,7 +14,13 @@ from party_bench import Play, Recorded, play, train_order
 from small_jobs import PLAN
 
 from woodlot.jobs.order_seal import common_fields
-from woodlot.jobs.orders import KeysOrder, Part, PredictEncryptedOrder, RevokeRevocableOrder, TrainRevocableOrder
+from woodlot.jobs.orders import Part
+from woodlot.jobs.revocable.revocable_orders import (
+    KeysOrder,
+    PredictEncryptedOrder,
+    RevokeRevocableOrder,
+    TrainRevocableOrder,
+)
 from woodlot.jobs.revocable.stored_epochs import told_keys
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.service.encrypted import encrypted_order

@@ -21,8 +21,9 @@ from small_jobs import PARTIES, PLAN
 
 from woodlot.data.spool import Spool
 from woodlot.exceptions import ConfigError, DataError, PolicyError
-from woodlot.jobs.orders import Part, RevokeOrder, TrainOrder, TrainRowsOrder
+from woodlot.jobs.orders import Part, RevokeOrder, TrainOrder
 from woodlot.jobs.party_job import PartyJob
+from woodlot.jobs.rows.rows_orders import TrainRowsOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.rows.lossless import LosslessPlan
 from woodlot.protocols.rows.lossless.lossless_messages import CountCells

@@ -21,19 +21,12 @@ from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.order_seal import common_fields
 from woodlot.jobs.ordered import OrderedConstruction, OrderedDescent
-from woodlot.jobs.orders import (
-    AlignOrder,
-    Part,
-    PredictOrder,
-    PredictRowsOrder,
-    RevokeOrder,
-    RevokeRevocableOrder,
-    TrainOrder,
-    TrainRowsOrder,
-)
+from woodlot.jobs.orders import AlignOrder, Part, PredictOrder, RevokeOrder, TrainOrder
 from woodlot.jobs.party_job import PartyJob
 from woodlot.jobs.party_store import DROPPED, read_alignment
+from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder
 from woodlot.jobs.row_job_messages import PredictRows
+from woodlot.jobs.rows.rows_orders import PredictRowsOrder, TrainRowsOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.dealt_messages import DescendOwn, MaskSlopes, OpenDealt, OpenDescent, StartHidden

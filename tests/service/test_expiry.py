@@ -13,7 +13,8 @@ from woodlot.identity import certificates
 from woodlot.identity.certificates import CertificateRequest
 from woodlot.identity.identity import install
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.orders import AlignOrder, KeysOrder
+from woodlot.jobs.orders import AlignOrder
+from woodlot.jobs.revocable.revocable_orders import KeysOrder
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core.message import Refusal, Unanswered
 from woodlot.runtime.codec import decode, encode

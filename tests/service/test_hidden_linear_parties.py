@@ -17,7 +17,8 @@ from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs.led import led_messages as led
 from woodlot.jobs.led.dealing import DEALER, DealerSeat
 from woodlot.jobs.linear.linear_dealing import ProductDealing
-from woodlot.jobs.orders import Part, PredictLinearOrder, TrainLinearOrder
+from woodlot.jobs.linear.linear_orders import PredictLinearOrder, TrainLinearOrder
+from woodlot.jobs.orders import Part
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import dealt_messages as msg
 from woodlot.protocols.linear.linear_model import LinearPlan

@@ -23,7 +23,7 @@ from wire_search import disguised, floats, search, texts
 from woodlot.connected import ConnectedFederation
 from woodlot.exceptions import DataError
 from woodlot.federation import Labels
-from woodlot.jobs.orders import TrainLinearOrder
+from woodlot.jobs.linear.linear_orders import TrainLinearOrder
 from woodlot.protocols.linear.linear_files import load_own_linear
 from woodlot.protocols.linear.linear_model import LinearPlan
 

@@ -28,8 +28,10 @@ from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import MemberKey, make_receipt
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.led.led_messages import AskLeader, LeaderAnswer
+from woodlot.jobs.linear.linear_orders import TrainLinearOrder
 from woodlot.jobs.order_seal import completed, read_order
-from woodlot.jobs.orders import KeysOrder, Part, TrainLinearOrder, TrainOrder
+from woodlot.jobs.orders import Part, TrainOrder
+from woodlot.jobs.revocable.revocable_orders import KeysOrder
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.runtime.codec import encode
 from woodlot.service import leader_line

@@ -17,8 +17,9 @@ from world import World, running
 import woodlot as wl
 from woodlot.cli import app
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
+from woodlot.jobs.linear.linear_orders import PredictLinearOrder, TrainLinearOrder
 from woodlot.jobs.order_seal import read_order, sign_order
-from woodlot.jobs.orders import PredictLinearOrder, TrainLinearOrder, TrainOrder
+from woodlot.jobs.orders import TrainOrder
 from woodlot.protocols.linear import linear_messages
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.protocols.vertical import forest_messages

@@ -16,8 +16,9 @@ import pytest
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.linear.linear_orders import TrainLinearOrder
 from woodlot.jobs.order_seal import read_order
-from woodlot.jobs.orders import MAX_PARTIES, TrainLinearOrder
+from woodlot.jobs.orders import MAX_PARTIES
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear.linear_model import LinearPlan
 from woodlot.runtime.codec import DEFAULT_LIMIT, MAX_HEADER, decode, encode

@@ -12,7 +12,7 @@ from woodlot.exceptions import ConfigError, DataError
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.model_names import check_model_name, meant
-from woodlot.jobs.orders import TrainRowsOrder
+from woodlot.jobs.rows.rows_orders import TrainRowsOrder
 from woodlot.service.config import JobConfig
 
 HERS, HIS = "390631d0" + "a" * 24, "77" * 16

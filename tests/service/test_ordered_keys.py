@@ -21,7 +21,8 @@ from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
 from woodlot.jobs import key_store
 from woodlot.jobs.member_job import MemberJob
 from woodlot.jobs.order_seal import common_fields
-from woodlot.jobs.orders import KeysOrder, Part, TrainRevocableOrder
+from woodlot.jobs.orders import Part
+from woodlot.jobs.revocable.revocable_orders import KeysOrder, TrainRevocableOrder
 from woodlot.protocols.core.agreement import derive
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as msg

@@ -19,15 +19,11 @@ from small_jobs import PARTIES, PLAN
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.order_seal import common_fields
-from woodlot.jobs.orders import (
-    Part,
-    PredictEncryptedOrder,
-    PredictRowsOrder,
-    RevokeRevocableOrder,
-    TrainRevocableOrder,
-)
+from woodlot.jobs.orders import Part
 from woodlot.jobs.revocable.provider_work import _OrderGate
+from woodlot.jobs.revocable.revocable_orders import PredictEncryptedOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
+from woodlot.jobs.rows.rows_orders import PredictRowsOrder
 from woodlot.protocols.revocable import growth_messages
 from woodlot.protocols.revocable.key_messages import Ticket
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan

@@ -32,7 +32,8 @@ from woodlot.identity.identity import Trust
 from woodlot.identity.revocation_source import ListSource, RevocationSource
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.order_seal import sign_order
-from woodlot.jobs.orders import AlignOrder, KeysOrder
+from woodlot.jobs.orders import AlignOrder
+from woodlot.jobs.revocable.revocable_orders import KeysOrder
 from woodlot.protocols.core.message import Refusal
 from woodlot.runtime.codec import decode, encode
 from woodlot.service.agent import Agent

@@ -20,9 +20,10 @@ import woodlot as wl
 from woodlot.connected.connected_rows import ConnectedRowFederation
 from woodlot.exceptions import PolicyError
 from woodlot.jobs.job_messages import JobOpened
-from woodlot.jobs.orders import Part, PredictRowsOrder
+from woodlot.jobs.orders import Part
 from woodlot.jobs.party_job import PartyJob
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
+from woodlot.jobs.rows.rows_orders import PredictRowsOrder
 from woodlot.privacy.accounting import total_epsilon
 from woodlot.privacy.budget import BudgetRecord
 from woodlot.protocols.rows.local_forests import LocalPlan

@@ -19,8 +19,9 @@ from woodlot.exceptions import DataError, EpochError, MissingExtraError, PolicyE
 from woodlot.jobs.job_messages import OpenJob
 from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.member_job import MemberJob
-from woodlot.jobs.orders import KeysOrder, Part
+from woodlot.jobs.orders import Part
 from woodlot.jobs.revocable.key_jobs import check_keys, check_prediction
+from woodlot.jobs.revocable.revocable_orders import KeysOrder
 from woodlot.jobs.revocable.stored_epochs import told_keys
 from woodlot.protocols.core.message import Message, Refusal, Unanswered
 from woodlot.protocols.revocable import share_messages as msg

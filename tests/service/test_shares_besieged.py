@@ -21,7 +21,8 @@ from woodlot.identity.identity import Identity
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.key_store import forest_of_model
 from woodlot.jobs.order_seal import common_fields
-from woodlot.jobs.orders import KeysOrder, Part, PredictEncryptedOrder, RevokeRevocableOrder
+from woodlot.jobs.orders import Part
+from woodlot.jobs.revocable.revocable_orders import KeysOrder, PredictEncryptedOrder, RevokeRevocableOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import share_messages as shares
 from woodlot.protocols.revocable.key_messages import CommitEpoch, Ticket, UseForest

@@ -16,7 +16,8 @@ from party_bench import play, rounds, train_order
 from woodlot.exceptions import EpochError
 from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.order_seal import common_fields
-from woodlot.jobs.orders import Order, Part, RevokeRevocableOrder
+from woodlot.jobs.orders import Order, Part
+from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder
 from woodlot.jobs.revocable.stored_epochs import told_keys
 from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.service.encrypted import encrypted_order

@@ -22,26 +22,19 @@ from woodlot.jobs.catalog.catalog_jobs import CatalogOrder
 from woodlot.jobs.drift.drift_orders import DriftOrder
 from woodlot.jobs.explain.explain_orders import ExplainOrder
 from woodlot.jobs.kinds import KINDS
+from woodlot.jobs.linear.linear_orders import EvaluateLinearOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.jobs.orders import (
     AlignOrder,
-    EvaluateLinearOrder,
     EvaluateOrder,
     Order,
     Part,
-    PredictEncryptedOrder,
-    PredictLinearOrder,
     PredictOrder,
-    PredictRowsOrder,
     RevokeOrder,
-    RevokeRevocableOrder,
-    RevokeRowsOrder,
     ScoreOrder,
-    TrainLinearOrder,
     TrainOrder,
-    TrainRevocableOrder,
-    TrainRowsOrder,
 )
-from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
+from woodlot.jobs.revocable.revocable_orders import PredictEncryptedOrder, RevokeRevocableOrder, TrainRevocableOrder
+from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder, PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
 from woodlot.protocols.revocable.revocable_plan import RevocablePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
 

@@ -36,7 +36,8 @@ from woodlot.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
     from woodlot.jobs.job_messages import JobFacts, ModelFacts, Predictions
-    from woodlot.jobs.orders import PredictLinearOrder, PredictOrder
+    from woodlot.jobs.linear.linear_orders import PredictLinearOrder
+    from woodlot.jobs.orders import PredictOrder
     from woodlot.service.client import Client
 
 ENDINGS = (".csv", ".parquet")

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from woodlot.federation.local_rows import RowFederation
     from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
-    from woodlot.jobs.orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
-    from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
+    from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder, PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
     from woodlot.protocols.rows.row_messages import Task
     from woodlot.service.client import Client
 
@@ -88,7 +87,7 @@ class ConnectedRowFederation(ConnectedFederation):
         self, plan: HorizontalPlan, label: str, settings: Mapping[str, Any], name: str = ""
     ) -> TrainRowsOrder:
         """An order to grow a whole forest; every party has a column of the label's name."""
-        from woodlot.jobs.orders import TrainRowsOrder
+        from woodlot.jobs.rows.rows_orders import TrainRowsOrder
 
         fields = self._parts(self.parties, label) | self._row_fields()
         return TrainRowsOrder(**fields, plan=plan, settings=json.dumps(settings), name=name)
@@ -103,7 +102,7 @@ class ConnectedRowFederation(ConnectedFederation):
         self, model: ModelFacts, plan: HorizontalPlan, label: str, leaver: str, level: int
     ) -> RevokeRowsOrder:
         """An order to take a party out of a whole forest: the others grow it again."""
-        from woodlot.jobs.orders import RevokeRowsOrder
+        from woodlot.jobs.rows.rows_orders import RevokeRowsOrder
 
         if level != 3:
             raise DataError("between organisations a party leaves a forest over rows at level 3: it is grown again")
@@ -135,7 +134,7 @@ class ConnectedRowFederation(ConnectedFederation):
         self, model: str, label: str | None = None, score_epsilon: float | None = None
     ) -> PredictRowsOrder:
         """An order to have every party predict its rows and keep the answers; with a label it scores them, too."""
-        from woodlot.jobs.orders import PredictRowsOrder
+        from woodlot.jobs.rows.rows_orders import PredictRowsOrder
 
         if score_epsilon is not None:
             if label is None:

@@ -37,18 +37,9 @@ if TYPE_CHECKING:
     from woodlot.federation.local_revocable import Encryption, RevocableGrown
     from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts, ModelFacts, ModelPart
-    from woodlot.jobs.orders import (
-        AlignOrder,
-        Order,
-        Part,
-        PredictLinearOrder,
-        PredictOrder,
-        RevokeOrder,
-        RevokeRevocableOrder,
-        TrainLinearOrder,
-        TrainOrder,
-        TrainRevocableOrder,
-    )
+    from woodlot.jobs.linear.linear_orders import PredictLinearOrder, TrainLinearOrder
+    from woodlot.jobs.orders import AlignOrder, Order, Part, PredictOrder, RevokeOrder, TrainOrder
+    from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder, TrainRevocableOrder
     from woodlot.service.client import Client
 
 Lead: TypeAlias = Literal["coordinator", "holder"]
@@ -421,7 +412,8 @@ class ConnectedFederation(DriftedParts):
 
         Where no level is named it is 1, or 3 for a forest that was grown hidden.
         """
-        from woodlot.jobs.orders import RevokeOrder, RevokeRevocableOrder
+        from woodlot.jobs.orders import RevokeOrder
+        from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder
         from woodlot.service.encrypted import key_fields
 
         check_leaver(model.parties, model.holder, leaver)
@@ -458,7 +450,7 @@ class ConnectedFederation(DriftedParts):
         name: str = "",
     ) -> TrainRevocableOrder:
         """An order to grow a revocable forest; ``encryption``: how its splits are hidden, None for not at all."""
-        from woodlot.jobs.orders import TrainRevocableOrder
+        from woodlot.jobs.revocable.revocable_orders import TrainRevocableOrder
         from woodlot.service.encrypted import scheme_fields
 
         self._require_inner()
@@ -713,7 +705,7 @@ class ConnectedFederation(DriftedParts):
         self, plan: LinearPlan, labels: Labels, settings: Mapping[str, Any], name: str = ""
     ) -> TrainLinearOrder:
         """An order to fit a linear model."""
-        from woodlot.jobs.orders import TrainLinearOrder
+        from woodlot.jobs.linear.linear_orders import TrainLinearOrder
 
         self._require_inner()
         self._require_holder(plan)
@@ -728,7 +720,7 @@ class ConnectedFederation(DriftedParts):
 
     def predict_linear_order(self, model: str, label: str | None = None, **options: Any) -> PredictLinearOrder:
         """An order to predict with a linear model; ``label``, ``"party.column"``: its party scores the answers."""
-        from woodlot.jobs.orders import PredictLinearOrder
+        from woodlot.jobs.linear.linear_orders import PredictLinearOrder
 
         labels = None if label is None else self.find_labels(label, None)
         score_at = None if labels is None else labels.holder

@@ -26,7 +26,8 @@ from woodlot.protocols.linear.linear_model import FittedLinear
 
 if TYPE_CHECKING:
     from woodlot.jobs.job_messages import JobFacts
-    from woodlot.jobs.orders import EvaluateLinearOrder, EvaluateOrder, RowSubset
+    from woodlot.jobs.linear.linear_orders import EvaluateLinearOrder
+    from woodlot.jobs.orders import EvaluateOrder, RowSubset
 
 _SMALLEST = 1e-6
 """The smallest share of the rows that a part can have."""
@@ -193,7 +194,8 @@ class RowParts(AnyFederation):
     ) -> tuple[EvaluateOrder | EvaluateLinearOrder, bytes]:
         """An order to have the holder of ``label``, ``"party.column"``, rate a model; and the key of its report."""
         from woodlot.jobs.evaluate.report_seal import new_report_key
-        from woodlot.jobs.orders import BootstrapPlan, EvaluateLinearOrder, EvaluateOrder
+        from woodlot.jobs.linear.linear_orders import EvaluateLinearOrder
+        from woodlot.jobs.orders import BootstrapPlan, EvaluateOrder
 
         labels, key = self.find_labels(label, None), new_report_key()
         fields = self._evaluation_fields(model, labels, key) | {"model": model, "score_at": labels.holder}

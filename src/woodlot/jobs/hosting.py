@@ -20,10 +20,11 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving
 from woodlot.jobs.job_store import JobStore, StoredJob
 from woodlot.jobs.kind import CoordinatorHost, Kept, Kind, Rounds, kind_of, outcome_of
+from woodlot.jobs.leaving_orders import Revocation
 from woodlot.jobs.led.dealing import DealerSeat, dealer_entropy
 from woodlot.jobs.led.relay_jobs import keep_relayed, relay_job
 from woodlot.jobs.order_seal import check_order, housekeeping_job, pass_on, read_order
-from woodlot.jobs.orders import Order, Revocation, RevokeOrder, ScoreOrder, TrainOrder
+from woodlot.jobs.orders import Order, RevokeOrder, ScoreOrder, TrainOrder
 from woodlot.jobs.signers import is_signing_party
 from woodlot.protocols.core.message import Progress
 from woodlot.runtime.audit import Ledger

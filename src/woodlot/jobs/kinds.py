@@ -23,31 +23,21 @@ from woodlot.jobs.hidden.hidden_leaving import deal_leaving
 from woodlot.jobs.kind import Kind
 from woodlot.jobs.linear import linear_jobs as linear
 from woodlot.jobs.linear.linear_dealing import deal_products
+from woodlot.jobs.linear.linear_orders import EvaluateLinearOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.jobs.linear.linear_work import LinearWork
-from woodlot.jobs.orders import (
-    AlignOrder,
-    EvaluateLinearOrder,
-    EvaluateOrder,
-    KeysOrder,
-    PredictEncryptedOrder,
-    PredictLinearOrder,
-    PredictOrder,
-    PredictRowsOrder,
-    RevokeOrder,
-    RevokeRevocableOrder,
-    RevokeRowsOrder,
-    ScoreOrder,
-    TrainLinearOrder,
-    TrainOrder,
-    TrainRevocableOrder,
-    TrainRowsOrder,
-)
+from woodlot.jobs.orders import AlignOrder, EvaluateOrder, PredictOrder, RevokeOrder, ScoreOrder, TrainOrder
 from woodlot.jobs.revocable import key_jobs as keys
 from woodlot.jobs.revocable import revocable_jobs as revocable
 from woodlot.jobs.revocable.provider_work import ProviderWork
+from woodlot.jobs.revocable.revocable_orders import (
+    KeysOrder,
+    PredictEncryptedOrder,
+    RevokeRevocableOrder,
+    TrainRevocableOrder,
+)
 from woodlot.jobs.revocable.revocable_work import RevocableWork
 from woodlot.jobs.rows import rows_jobs as rows
-from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
+from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder, PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
 from woodlot.jobs.rows.rows_work import PredictRowsWork, TrainRowsWork
 from woodlot.jobs.scores import score_jobs as scores
 from woodlot.jobs.scores.score_work import ScoreWork

@@ -14,18 +14,18 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.home import JobSigner
 from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.order_seal import check_age, check_passed_on, housekeeping_job, open_part
-from woodlot.jobs.orders import (
+from woodlot.jobs.orders import Part
+from woodlot.jobs.party_job import OpenedJob, OpeningState
+from woodlot.jobs.policy import Policy
+from woodlot.jobs.revocable.provider_work import check_epoch, check_kept_scheme, check_ticket
+from woodlot.jobs.revocable.revocable_orders import (
     KeysOrder,
     MemberOrder,
-    Part,
     PredictEncryptedOrder,
     RevocableOrder,
     RevokeRevocableOrder,
     TrainRevocableOrder,
 )
-from woodlot.jobs.party_job import OpenedJob, OpeningState
-from woodlot.jobs.policy import Policy
-from woodlot.jobs.revocable.provider_work import check_epoch, check_kept_scheme, check_ticket
 from woodlot.jobs.signers import is_signing_party
 from woodlot.jobs.tally import JobTally, log_end, log_taken
 from woodlot.protocols.core.asked_keys import need_library

@@ -22,7 +22,9 @@ from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.kind import any_order
-from woodlot.jobs.orders import Order, Part, Revocation, TrainLinearOrder, TrainOrder
+from woodlot.jobs.leaving_orders import Revocation
+from woodlot.jobs.linear.linear_orders import TrainLinearOrder
+from woodlot.jobs.orders import Order, Part, TrainOrder
 from woodlot.jobs.padding import pad, unpad
 from woodlot.jobs.signers import signing_party
 from woodlot.protocols.core.forest_plan import ForestPlan

@@ -20,6 +20,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.home import AskedOrder, LedWork, PartyHome, TakenOrder, Work, private_errors
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.kind import kind_of
+from woodlot.jobs.leaving_orders import Revocation
 from woodlot.jobs.led.leading import end_led, told_apart
 from woodlot.jobs.led.led_messages import (
     AskFrames,
@@ -40,7 +41,8 @@ from woodlot.jobs.led.led_messages import (
 )
 from woodlot.jobs.led.led_party import LedPart
 from woodlot.jobs.order_seal import check_age, check_passed_on, completed, housekeeping_job, open_part
-from woodlot.jobs.orders import Order, Part, Revocation, RevokeRevocableOrder
+from woodlot.jobs.orders import Order, Part
+from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder
 from woodlot.jobs.tally import log_end, log_taken
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message

@@ -28,10 +28,11 @@ from woodlot.jobs.columns.revoke_jobs import check_no_other
 from woodlot.jobs.hosting import JobHost, new_facts
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.job_store import ENDED, JobStore
+from woodlot.jobs.leaving_orders import Revocation
 from woodlot.jobs.led.led_messages import AskLeader
 from woodlot.jobs.led.led_scores import RelayScorer
 from woodlot.jobs.order_seal import read_order
-from woodlot.jobs.orders import Revocation, ScoreOrder
+from woodlot.jobs.orders import ScoreOrder
 from woodlot.jobs.tally import JobTally
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.score import Scorer

@@ -12,7 +12,8 @@ from woodlot.crypto.dtpkc import DEFAULT_BITS, Setting
 from woodlot.data.tables import read_table
 from woodlot.exceptions import DataError, IdentityError, PolicyError, RemoteProtocolError
 from woodlot.jobs.order_seal import new_job
-from woodlot.jobs.orders import KeysOrder, Part, PredictEncryptedOrder
+from woodlot.jobs.orders import Part
+from woodlot.jobs.revocable.revocable_orders import KeysOrder, PredictEncryptedOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable.epoch_keys import GROUP_PURPOSE, proof_bytes, read_group
 from woodlot.protocols.revocable.key_messages import AskKeys, KeysOfModel

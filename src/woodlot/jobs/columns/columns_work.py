@@ -23,16 +23,9 @@ from woodlot.jobs.hidden.hidden_part import HIDDEN, HiddenPart, hidden_leader
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore, forest_of_model
 from woodlot.jobs.label_query import label_query
+from woodlot.jobs.linear.linear_orders import PredictLinearOrder, TrainLinearOrder
 from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedReveal, OrderedScore, OrderedTraining, PlanWatch
-from woodlot.jobs.orders import (
-    AlignedOrder,
-    AlignOrder,
-    PredictLinearOrder,
-    PredictOrder,
-    RevokeOrder,
-    TrainLinearOrder,
-    TrainOrder,
-)
+from woodlot.jobs.orders import AlignedOrder, AlignOrder, PredictOrder, RevokeOrder, TrainOrder
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty, align_messages
 from woodlot.protocols.align.align_party import AlignState

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.orders import AlignedOrder, PredictLinearOrder, PredictOrder, TrainOrder, TrainRevocableOrder
+from woodlot.jobs.linear.linear_orders import PredictLinearOrder
+from woodlot.jobs.orders import AlignedOrder, PredictOrder, TrainOrder
+from woodlot.jobs.revocable.revocable_orders import TrainRevocableOrder
 from woodlot.protocols.align import align
 from woodlot.protocols.core.forest_parts import ClassName, CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message, Round

@@ -36,18 +36,13 @@ from woodlot.jobs.columns.common_rows import open_rows
 from woodlot.jobs.hidden.hidden_jobs import regrow_hidden
 from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving
 from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.leaving_orders import Revocation
 from woodlot.jobs.order_seal import PURPOSE, read_order
-from woodlot.jobs.orders import (
-    Revocation,
-    RevokeOrder,
-    RevokeRevocableOrder,
-    RevokeRowsOrder,
-    TrainOrder,
-    TrainRevocableOrder,
-    TrainRowsOrder,
-)
+from woodlot.jobs.orders import RevokeOrder, TrainOrder
+from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.revocable.stored_epochs import Epoch, SharedEpoch, keep_epoch
 from woodlot.jobs.rows.rows_jobs import WholeParts, keep_training, train_rows_job
+from woodlot.jobs.rows.rows_orders import RevokeRowsOrder, TrainRowsOrder
 from woodlot.protocols.core.forest_parts import CoordinatorForest, active_parties
 from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.message import Message, Round

@@ -16,7 +16,8 @@ from woodlot.jobs.columns.columns_jobs import forest_answers
 from woodlot.jobs.columns.common_rows import CommonRowCounts, row_facts
 from woodlot.jobs.evaluate.evaluate_messages import AnswersRated, RateAnswers
 from woodlot.jobs.linear.linear_jobs import linear_answers
-from woodlot.jobs.orders import AnsweredOrder, EvaluateLinearOrder, EvaluateOrder
+from woodlot.jobs.linear.linear_orders import EvaluateLinearOrder
+from woodlot.jobs.orders import AnsweredOrder, EvaluateOrder
 from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of

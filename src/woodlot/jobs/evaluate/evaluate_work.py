@@ -7,8 +7,9 @@ from woodlot.jobs.columns.columns_work import ColumnsWork
 from woodlot.jobs.evaluate.evaluate_messages import AnswersRated, RateAnswers
 from woodlot.jobs.evaluate.rating import Rating
 from woodlot.jobs.home import TakenOrder
+from woodlot.jobs.linear.linear_orders import EvaluateLinearOrder
 from woodlot.jobs.linear.linear_work import LinearWork
-from woodlot.jobs.orders import EvaluateLinearOrder, EvaluateOrder
+from woodlot.jobs.orders import EvaluateOrder
 from woodlot.protocols.core.handling import takes
 
 

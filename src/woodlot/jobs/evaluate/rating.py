@@ -17,8 +17,9 @@ from woodlot.jobs.evaluate.evaluate_messages import AnswersRated, RateAnswers
 from woodlot.jobs.evaluate.report_seal import ReportSeal
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.label_query import LabelQuery
+from woodlot.jobs.linear.linear_orders import EvaluateLinearOrder
 from woodlot.jobs.ordered import Once
-from woodlot.jobs.orders import EvaluateLinearOrder, EvaluateOrder
+from woodlot.jobs.orders import EvaluateOrder
 from woodlot.metrics.class_numbers import ClassNumbers
 from woodlot.metrics.resampling import Resampling
 from woodlot.metrics.summaries import summarise

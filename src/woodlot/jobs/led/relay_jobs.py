@@ -18,7 +18,8 @@ from woodlot.jobs.kind import Kept
 from woodlot.jobs.led import led_messages as led
 from woodlot.jobs.led.dealing import DEALER, begin_dealing
 from woodlot.jobs.led.led_scores import RelayScorer
-from woodlot.jobs.orders import AlignedOrder, Order, RevokeOrder, ScoreOrder, TrainLinearOrder, TrainOrder
+from woodlot.jobs.linear.linear_orders import TrainLinearOrder
+from woodlot.jobs.orders import AlignedOrder, Order, RevokeOrder, ScoreOrder, TrainOrder
 from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.runtime.drivers import Handler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs.led.dealing import DEALER, DealerSeat
-from woodlot.jobs.orders import TrainLinearOrder
+from woodlot.jobs.linear.linear_orders import TrainLinearOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import dealt_messages as msg
 from woodlot.protocols.linear.product_dealer import ProductDealer

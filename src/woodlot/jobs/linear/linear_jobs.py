@@ -11,7 +11,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_jobs import Answers
 from woodlot.jobs.columns.common_rows import CommonRowCounts, Predicted, deliver, open_rows, row_facts
 from woodlot.jobs.job_store import JobStore
-from woodlot.jobs.orders import PredictLinearOrder, TrainLinearOrder
+from woodlot.jobs.linear.linear_orders import PredictLinearOrder, TrainLinearOrder
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.linear.linear_files import StoredLinear, linear_id_of

@@ -10,8 +10,9 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_work import FOREST, OPENING, ColumnsWork
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.led.dealing import DealtSigner
+from woodlot.jobs.linear.linear_orders import PredictLinearOrder, TrainLinearOrder
 from woodlot.jobs.ordered import OrderedDescent
-from woodlot.jobs.orders import AlignedOrder, PredictLinearOrder, TrainLinearOrder
+from woodlot.jobs.orders import AlignedOrder
 from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.linear import linear_messages

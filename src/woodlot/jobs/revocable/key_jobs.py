@@ -14,7 +14,8 @@ from woodlot.exceptions import ConfigError, DataError, EpochError, RemoteProtoco
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.key_store import forest_of_model
-from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder, PredictOrder, RevocableOrder
+from woodlot.jobs.orders import PredictOrder
+from woodlot.jobs.revocable.revocable_orders import KeysOrder, MemberOrder, PredictEncryptedOrder, RevocableOrder
 from woodlot.jobs.revocable.stored_epochs import (
     Epoch,
     SharedEpoch,

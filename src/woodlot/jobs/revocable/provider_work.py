@@ -14,7 +14,7 @@ from woodlot.crypto.dtpkc import Setting
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs.home import AskedOrder, PartyHome
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore, forest_of_model
-from woodlot.jobs.orders import KeysOrder, MemberOrder, PredictEncryptedOrder, RevocableOrder
+from woodlot.jobs.revocable.revocable_orders import KeysOrder, MemberOrder, PredictEncryptedOrder, RevocableOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.handling import MessageHandler, takes

@@ -19,8 +19,8 @@ from woodlot.jobs.columns.common_rows import Trained, model_facts, open_rows, ro
 from woodlot.jobs.columns.revoke_jobs import KeyChange, Revoked, check_leaving, is_patched, training_of
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.key_store import forest_of_model
-from woodlot.jobs.orders import RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.revocable.key_jobs import begin_epoch, check_modulus, check_scheme
+from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.revocable.stored_epochs import Epoch, SharedEpoch, keep_epoch, load_epoch, told_keys
 from woodlot.protocols.core.forest_parts import CoordinatorForest, active_parties, splitting_parties
 from woodlot.protocols.core.message import Message, Round

@@ -15,8 +15,8 @@ from woodlot.jobs.columns.columns_work import FOREST, OPENING, ColumnsWork
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.key_store import forest_of_model
 from woodlot.jobs.ordered import OrderedConstruction, PlanWatch
-from woodlot.jobs.orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.revocable.provider_work import BEGINS_EPOCH, HIDES_SPLITS, check_epoch, make_provider
+from woodlot.jobs.revocable.revocable_orders import RevocableOrder, RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message

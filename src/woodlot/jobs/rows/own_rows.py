@@ -16,8 +16,7 @@ from woodlot.data.row_rules import RowRule, row_points
 from woodlot.exceptions import DataError
 from woodlot.jobs.columns.row_selection import own_row_key, seen_points
 from woodlot.jobs.home import TakenOrder, private_errors
-from woodlot.jobs.orders import TrainRowsOrder
-from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
+from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder, TrainRowsOrder
 
 Taken = TakenOrder[TrainRowsOrder] | TakenOrder[EvaluateRowsOrder]
 

@@ -12,8 +12,9 @@ import numpy as np
 from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore
-from woodlot.jobs.orders import Order, PredictRowsOrder, TrainRowsOrder
+from woodlot.jobs.orders import Order
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
+from woodlot.jobs.rows.rows_orders import PredictRowsOrder, TrainRowsOrder
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of

@@ -20,8 +20,8 @@ from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemotePro
 from woodlot.jobs import row_job_messages as msg
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.ordered import Once
-from woodlot.jobs.orders import PredictRowsOrder, TrainRowsOrder
 from woodlot.jobs.rows.own_rows import keep_seen, own_ids, own_rows
+from woodlot.jobs.rows.rows_orders import PredictRowsOrder, TrainRowsOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.blocks import Blocks
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
