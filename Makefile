@@ -67,7 +67,7 @@ reliability: $(VENV)/dev.stamp ## docs/reliability.md from what the suites have 
 fuzz: .venv-fuzz/stamp ## everything that is read, under a fuzzer (FUZZ_SECONDS=60 each), and every message in every state
 	@.venv-fuzz/bin/python scripts/reliability.py begin fuzz states
 	.venv-fuzz/bin/python scripts/fuzz.py
-	WOODLOT_EVERY_STATE=1 .venv-fuzz/bin/pytest tests/states tests/service/test_party_states.py
+	WOODLOT_EVERY_STATE=1 .venv-fuzz/bin/pytest -m 'slow or not slow' tests/states tests/service/test_party_states.py
 	@.venv-fuzz/bin/python scripts/reliability.py done fuzz states
 
 screenshots: $(VENV)/browser.stamp chromium ## pictures of the dashboard, into docs/images

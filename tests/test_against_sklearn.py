@@ -122,6 +122,7 @@ CLASSIFICATION = {
 @pytest.mark.parametrize("criterion", ["gini", "entropy"])
 @pytest.mark.parametrize("weights", [integers, drawn], ids=["all rows", "bootstrap"])
 @pytest.mark.parametrize("data", CLASSIFICATION)
+@pytest.mark.slow
 def test_every_node_of_a_classification_tree(data: str, weights: Any, criterion: str) -> None:
     X, y = CLASSIFICATION[data]()
     found = compare_nodes(X, y, weights(len(y)), criterion, max_leaf_nodes=60)
@@ -148,6 +149,7 @@ REGRESSION = {
 
 @pytest.mark.parametrize("weights", [integers, drawn], ids=["all rows", "bootstrap"])
 @pytest.mark.parametrize("data", REGRESSION)
+@pytest.mark.slow
 def test_every_node_of_a_regression_tree(data: str, weights: Any) -> None:
     X, y = REGRESSION[data]()
     found = compare_nodes(X, y, weights(len(y)), "squared_error", max_leaf_nodes=60)
@@ -220,7 +222,7 @@ RULES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("missing", [0.0, 0.15], ids=["complete", "missing"])
 @pytest.mark.parametrize("rules", RULES)
 def test_whole_regression_trees(rules: str, missing: float, weighted: bool) -> None:

@@ -111,6 +111,7 @@ def test_an_interrupt_is_quiet() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.slow
 def test_without_what_the_dashboard_needs_the_extra_is_named() -> None:
     script = "import sys; sys.modules['starlette'] = None; from woodlot.cli.dashboard import open_dashboard as opened\n"
     script += "opened([], None, None, '127.0.0.1:0')"

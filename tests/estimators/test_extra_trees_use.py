@@ -90,6 +90,7 @@ def test_the_forest_does_not_depend_on_the_dealing(dealing: list[int], privacy: 
     ("privacy", "others"),
     [(None, 6), (wl.LocalDP(), 6), (wl.LocalDP.preset("ldp-paper"), 7), (wl.GlobalDP(query_epsilon=9.0), 5)],
 )
+@pytest.mark.slow
 def test_rounds_do_not_grow_with_trees(privacy: Any, others: int) -> None:
     """Rows that lie evenly in their ranges: no node has to be asked twice."""
     X, y = data(n=400)

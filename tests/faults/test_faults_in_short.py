@@ -18,5 +18,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Columns]:
         yield made
 
 
+@pytest.mark.slow
 def test_a_few_faults_at_steps_of_a_protocol_change_nothing(stage: Columns) -> None:
     sweep(stage, replace(named(vertical_jobs.PROTOCOLS, "train"), every=24), Tally(), seed=1)

@@ -110,6 +110,7 @@ def test_parts_of_trees_are_parts(hidden: HiddenTest) -> None:
 
 
 @pytest.mark.parametrize("role", [HOLDER, SERVER])
+@pytest.mark.slow
 def test_counts_of_a_small_table_are_solved_for_rows(findings: list[Finding], role: str) -> None:
     """300 rows and 20 trees: far more counts than values, and columns that own ones hardly predict."""
     found = of(findings, role, "fit to all counts")

@@ -98,6 +98,7 @@ def frequencies(case: leaks.Case) -> np.ndarray:
 
 
 @pytest.mark.parametrize("role", [COORDINATOR, "shop"])
+@pytest.mark.slow
 def test_labels_are_read_from_their_code(findings: list[Finding], role: str) -> None:
     found = of(findings, role, "protection=open", "code of labels" if role == "shop" else "code and leaf totals")
     assert found.verdict == "recovered"
@@ -176,6 +177,7 @@ def test_noise_in_one_shallow_tree_tells_nobody_a_label(case: leaks.Case) -> Non
     [{}, {"max_depth": 4}, {"max_leaf_nodes": 9}, {"class_weight": "balanced_subsample"}, {"bootstrap": False}],
     ids=["whole trees", "depth", "pruned", "balanced", "all rows"],
 )
+@pytest.mark.slow
 def test_views_are_those_of_the_messages(case: leaks.Case, params: dict[str, object]) -> None:
     """The coordinator and a party follow the same rows to the same leaves, and true labels add up to the totals."""
     tape = trained(case, n_estimators=4, **params)

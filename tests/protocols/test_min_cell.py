@@ -93,6 +93,7 @@ def test_coarser_columns_have_the_cells_of_the_rule() -> None:
 
 @settings(deadline=None, max_examples=6)
 @given(SEEDS, st.sampled_from(["classes", "categories", "targets"]))
+@pytest.mark.slow
 def test_both_trainings_grow_the_same_forest(seed: int, kind: str) -> None:
     rng = np.random.default_rng(seed)
     case = random_case(rng, kind)

@@ -173,7 +173,7 @@ SIZES = {"seed": st.integers(0, 2**32), "n": st.integers(1, 90), "p": st.integer
     class_weight=st.sampled_from([None, None, "balanced", "balanced_subsample", {"ash": 3.0, "birch": 0.25}]),
     voting=st.sampled_from(["soft", "majority"]),
 )
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 def test_classifiers(
     seed: int, n: int, p: int, rules: dict[str, Any], criterion: str, class_weight: Any, voting: str
 ) -> None:

@@ -355,6 +355,7 @@ def _change(value: Any, place: int, bit: int) -> Any:
 
 @settings(deadline=None, max_examples=150)
 @given(st.data())
+@pytest.mark.slow
 def test_a_changed_bit_in_any_column_is_found(written: Path, data: st.DataObject) -> None:
     table = data.draw(st.sampled_from(["records", "records", "bodies", "jobs"]))
     rows = _rows(written, f"SELECT * FROM {table} ORDER BY job, 2")  # noqa: S608
@@ -658,6 +659,7 @@ def test_what_was_acknowledged_survives_kill_9(path: Path) -> None:
     assert acknowledged >= 8  # every life has recorded something, on a busy machine too
 
 
+@pytest.mark.slow
 def test_large_bodies_are_not_held_twice(path: Path) -> None:
     program = f"""
 import resource, sys

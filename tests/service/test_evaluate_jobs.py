@@ -312,6 +312,7 @@ def test_cross_validation_has_the_numbers_of_the_same_folds_on_the_joined_table(
     assert [facts for facts in fed.client.jobs() if facts.kind == "align"] == aligned  # no fold is aligned again
 
 
+@pytest.mark.slow
 def test_a_search_finds_the_parameters_with_the_best_mean(fed: ConnectedFederation) -> None:
     model = wl.FederatedForestClassifier(4, random_state=0)
     grid, features = {"max_depth": [1, 4]}, {"bank": ["age"], "shop": None}

@@ -120,6 +120,7 @@ def test_differences_tell_nothing_where_the_bank_asks_for_rows(attackers: Attack
     assert others[3] == first
 
 
+@pytest.mark.slow
 def test_a_score_of_a_prediction_is_a_report_too(attackers: Attackers) -> None:
     right = [attackers.score(attackers.first(2 * LEAST + k)) * (2 * LEAST + k) for k in range(3)]
     assert set(np.diff(np.round(right))) <= {0.0, 1.0}  # each tells whether one row is predicted right
@@ -135,6 +136,7 @@ def test_a_score_of_a_prediction_is_a_report_too(attackers: Attackers) -> None:
         attackers.report(attackers.first(2 * LEAST))
 
 
+@pytest.mark.slow
 def test_a_party_that_leaves_out_one_of_its_ids_is_found_out(attackers: Attackers) -> None:
     bench = attackers.bench
     bench.change_policy("bank", min_evaluation_rows=LEAST)
@@ -149,6 +151,7 @@ def test_a_party_that_leaves_out_one_of_its_ids_is_found_out(attackers: Attacker
         attackers.report(())
 
 
+@pytest.mark.slow
 def test_bootstrap_samples_are_not_those_of_the_users_seed(attackers: Attackers) -> None:
     order, key = attackers.order((), bootstrap=BootstrapPlan(50, 0.95, 7))
     played = play(attackers.bench, order)

@@ -149,6 +149,7 @@ def test_a_party_leaves_on_the_command_line(world: World, tmp_path: Path) -> Non
     assert verdict.signer == "party 'bank'"
 
 
+@pytest.mark.slow
 def test_a_user_names_the_second_server(world: World) -> None:
     with hidden_user(world, server="club") as user:
         order = order_of(user)

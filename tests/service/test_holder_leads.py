@@ -408,6 +408,7 @@ def test_rows_are_scored_by_their_ids_as_ever(
 
 
 @pytest.mark.parametrize("level", [1, 3])
+@pytest.mark.slow
 def test_a_party_leaves_a_led_forest_as_any_other(world: World, level: int) -> None:
     trio = (*PARTIES, "club")
     with user_of(world, parties=trio, lead=None) as led, user_of(world, parties=trio) as plain:

@@ -77,6 +77,7 @@ def test_jobs_queued_at_once_give_the_models_of_one_at_a_time(user: ConnectedFed
     assert len({forests[job] for job in alone}) == SEEDS
 
 
+@pytest.mark.slow
 def test_many_requests_at_once_are_all_answered_as_by_a_prediction(world: World, user: ConnectedFederation) -> None:
     client = user.client
     model = client.finish(client.submit(order(user, 0)).job).job

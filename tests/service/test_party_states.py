@@ -36,6 +36,8 @@ from woodlot.protocols.vertical.explain_messages import AskAllSides
 from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.runtime.codec import decode, encode
 
+pytestmark = pytest.mark.slow
+
 JOB_MESSAGES = (msg.OpenJob, msg.KeepAlignment, msg.KeepModel, msg.UseModel, msg.TakeAnswers, msg.ForgetJob)
 TAKEN: list[type[Message]] = [*VerticalParty.handlers, *AlignParty.handlers, *JOB_MESSAGES]
 """Every kind of message that a job takes in some state."""
@@ -200,14 +202,7 @@ def test_every_order_is_recorded(recorded: dict[str, Recorded]) -> None:
     assert orders == {kind.order for kind in KINDS}
 
 
-def is_slow(kind: str, party: str) -> bool:
-    """Of two parties one is enough, and where a forest grows with shares or without, or is asked, one of the two."""
-    return party == "shop" or (party == "bank" and kind in ("train-shares", "leave-shares", "drift"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "party"), [pytest.param(*side, marks=pytest.mark.slow if is_slow(*side) else ()) for side in SIDES]
-)
+@pytest.mark.parametrize(("kind", "party"), SIDES)
 def test_every_message_in_every_state(recorded: dict[str, Recorded], kind: str, party: str) -> None:
     own = [kind for kind in registered().values() if kind.__module__.startswith("woodlot.")]  # not those of other tests
     said = {encode(message) for one in recorded.values() for message in one.said}

@@ -229,6 +229,7 @@ def fit_shares(user: ConnectedFederation, **params: Any) -> wl.RevocableForestCl
     return wl.RevocableForestClassifier(**(SMALL | params)).fit(user, y="bank.late")
 
 
+@pytest.mark.slow
 def test_shares_are_the_default_between_organisations(
     services: Processes, user: ConnectedFederation, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def refusal(user: ConnectedRowFederation, order: Any) -> str:
     return str(caught.value).partition("has failed: ")[2]  # without the job's name
 
 
+@pytest.mark.slow
 def test_a_score_with_noise_is_charged_and_an_exact_one_is_refused(
     services: Processes, user: ConnectedRowFederation, model: str
 ) -> None:

@@ -85,6 +85,7 @@ def test_an_order_is_its_users_and_nobody_elses(stage: Stage) -> None:
     assert model_of(stage.world.root, job) == stage.expected
 
 
+@pytest.mark.slow
 def test_a_coordinator_cannot_make_an_old_order_run_again(stage: Stage) -> None:
     """Once a job has ended at a party, its order opens nothing there, also when the coordinator has forgotten it."""
     order = train_order(stage.alice)
@@ -135,6 +136,7 @@ def test_what_users_cannot_ask(stage: Stage) -> None:
 # --- policies: the user is told which party, and what would help ---
 
 
+@pytest.mark.slow
 def test_policies_are_told_to_the_user(stage: Stage) -> None:
     with user_of(stage.world, "bob") as bob:
         words = stage.failure(train_order(bob), bob)
@@ -153,6 +155,7 @@ def test_policies_are_told_to_the_user(stage: Stage) -> None:
     assert stage.train() == stage.expected
 
 
+@pytest.mark.slow
 def test_predictions_per_day(stage: Stage) -> None:
     order = train_order(stage.alice)
     n = stage.alice.client.finish(stage.alice.client.submit(order).job).n_rows or 0

@@ -45,6 +45,7 @@ def hasty(hasty_stages: Shared[Stage], request: pytest.FixtureRequest) -> Iterat
     yield from hasty_stages.lend(request)
 
 
+@pytest.mark.slow
 def test_a_table_that_has_changed_in_the_middle_of_a_job(stage: Stage) -> None:
     """So little has changed that the answers may well be the same: nothing but the table's fingerprint can tell."""
     table = table_of(stage, "shop")
@@ -65,6 +66,7 @@ def test_a_table_that_has_changed_in_the_middle_of_a_job(stage: Stage) -> None:
 # --- parties that are away ---
 
 
+@pytest.mark.slow
 def test_a_job_waits_says_for_whom_and_can_be_resumed(hasty: Stage) -> None:
     hasty.running.stop("shop")
     job = hasty.alice.client.submit(train_order(hasty.alice)).job
@@ -86,6 +88,7 @@ def test_a_job_waits_says_for_whom_and_can_be_resumed(hasty: Stage) -> None:
         hasty.alice.client.resume(job)
 
 
+@pytest.mark.slow
 def test_a_job_stops_in_the_middle_and_goes_on_at_once_when_resumed(hasty: Stage) -> None:
     for _ in range(2):
         job = half_way(hasty, "bank", 7)
@@ -147,6 +150,7 @@ def test_jobs_side_by_side_do_not_mix(stage: Stage) -> None:
 # --- revocation ---
 
 
+@pytest.mark.slow
 def test_the_revoked_lose_their_connection(tmp_path: Path) -> None:
     with stage_of(tmp_path, patience=1.0) as stage:
         revoked = tmp_path / COORDINATOR / "identity" / "revoked.pem"

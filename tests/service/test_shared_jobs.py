@@ -191,6 +191,7 @@ def shares_at(bench: ShareBench, member: str, keyring: str) -> dict[str, HeldSha
 
 
 @pytest.mark.parametrize("member", ["helper", "keys"])
+@pytest.mark.slow
 def test_a_job_that_another_has_followed_erases_nothing(bench: ShareBench, model: str, member: str) -> None:
     """A coordinator that keeps the first job open, and has its epoch committed once more."""
     made = play(bench, bench.shares_order(model))
@@ -206,6 +207,7 @@ def test_a_job_that_another_has_followed_erases_nothing(bench: ShareBench, model
     assert shares_at(bench, member, model) == held
 
 
+@pytest.mark.slow
 def test_an_order_about_one_model_does_not_touch_the_keys_of_another(bench: ShareBench, model: str) -> None:
     """Its new epoch would end the keys of the other model, and erase the shares of its splits."""
     other = play(bench, train_order(bench)).job

@@ -73,6 +73,7 @@ WITHOUT = {"helper": {"bank"}, "keys": {"bank"}}
 
 @pytest.mark.parametrize("level", [1, 2])
 @pytest.mark.parametrize("waits", ["ShareSplits", "RegisterAtHelper"])
+@pytest.mark.slow
 def test_new_keys_that_waited_do_not_bring_a_leaver_back(
     bench: ShareBench, model: str, level: int, waits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_new_keys_that_waited_do_not_bring_a_leaver_back(
 
 
 @pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.slow
 def test_nor_do_new_keys_of_an_order_that_was_opened_before(bench: ShareBench, model: str, level: int) -> None:
     """All of the epoch is prepared when the shop has left, in a job that every member has open."""
     order = bench.shares_order(model)
@@ -123,6 +125,7 @@ def test_those_who_stay_get_new_keys_after_each_leaving(bench: ShareBench, model
 
 @pytest.mark.parametrize("opened", ["UseForest", "CompareAtHelper"])
 @pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.slow
 def test_no_request_goes_on_when_a_party_has_left_or_keys_are_new(
     bench: ShareBench, model: str, opened: str, level: int
 ) -> None:
@@ -142,6 +145,7 @@ def test_keys_of_a_leaving_that_was_cancelled_are_replaced(bench: ShareBench, mo
 
 
 @pytest.mark.parametrize(("level", "last"), [(1, "RevokeAtHelper"), (2, "CommitEpoch")])
+@pytest.mark.slow
 def test_who_was_struck_out_in_a_leaving_that_was_cancelled_leaves_again(
     bench: ShareBench, model: str, level: int, last: str
 ) -> None:
@@ -155,6 +159,7 @@ def test_who_was_struck_out_in_a_leaving_that_was_cancelled_leaves_again(
 
 @pytest.mark.parametrize("restored", ["helper", "keys"])
 @pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.slow
 def test_one_holder_with_an_older_state_folder_brings_no_one_back(
     bench: ShareBench, model: str, level: int, restored: str, tmp_path: Path
 ) -> None:
@@ -204,6 +209,7 @@ def question(kind: str, order: PredictEncryptedOrder) -> Message:
     ("leaver", "stays", "why"),
     [("mallory", ("bank", "shop"), "has no part in these keys"), ("shop", ("mallory",), r"all other parties .* stay")],
 )
+@pytest.mark.slow
 def test_a_party_ends_no_keys_but_by_its_own_leaving(
     bench: ShareBench, model: str, leaver: str, stays: tuple[str, ...], why: str
 ) -> None:

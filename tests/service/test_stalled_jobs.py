@@ -22,6 +22,8 @@ from woodlot.jobs.revocable.stored_epochs import told_keys
 from woodlot.protocols.revocable import key_messages as keys_msg
 from woodlot.service.encrypted import encrypted_order
 
+pytestmark = pytest.mark.slow
+
 OVER = "no longer in use here"
 
 

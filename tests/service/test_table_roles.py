@@ -107,7 +107,13 @@ def test_every_kind_of_order_is_tried() -> None:
     assert set(LABELLED) == {kind.name for kind in KINDS if kind.needs_table}
 
 
-@pytest.mark.parametrize("kind", LABELLED)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in ("train", "train-rows", "evaluate") else pytest.mark.slow)
+        for kind in LABELLED
+    ],
+)
 def test_nothing_is_a_label_that_its_owner_did_not_name(bench: Bench, kind: str) -> None:
     parties = ["bank"] if kind.startswith("revoke") else ["bank", "shop"]
     for column in ("income", "no such column"):
@@ -147,6 +153,7 @@ def test_who_leaves_cannot_have_the_forest_learn_another_label(bench: Bench, kin
 
 
 @pytest.mark.parametrize("kind", ["train", "train-linear", "train-revocable"])
+@pytest.mark.slow
 def test_another_label_or_a_weight_is_not_learnt_from_silently(bench: Bench, kind: str) -> None:
     def columns() -> set[str]:
         return learnt(bench, play(bench, LABELLED[kind](bench.fields())))

@@ -118,6 +118,7 @@ def test_a_party_without_the_right_gets_no_answers(stage: Stage) -> None:
     assert len(stage.deliver(model, "bank")) == N
 
 
+@pytest.mark.slow
 def test_the_bank_does_not_learn_from_its_own_label_for_another(stage: Stage) -> None:
     with stage.settings(ALLOWED, telco={"labels": ["duration"]}):
         model = stage.learn("telco.duration")
@@ -126,6 +127,7 @@ def test_the_bank_does_not_learn_from_its_own_label_for_another(stage: Stage) ->
     assert '"target"' not in part
 
 
+@pytest.mark.slow
 def test_where_everything_is_allowed_the_theft_works(stage: Stage) -> None:
     with stage.settings(POLICY, telco={"labels": ["duration"]}):
         answers = stage.deliver(stage.learn("telco.duration"), "shop")

@@ -143,7 +143,7 @@ def part_of(path: Path) -> np.ndarray:
     return thresholds
 
 
-@pytest.fixture(scope="module", params=["classes", "targets"])
+@pytest.fixture(scope="module", params=["classes", pytest.param("targets", marks=pytest.mark.slow)])
 def traffic(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Traffic:
     return run_everything(tmp_path_factory.mktemp("wire"), request.param)
 

@@ -29,6 +29,8 @@ from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.message import Message, registered
 from woodlot.runtime.codec import decode, encode
 
+pytestmark = pytest.mark.slow
+
 REFUSALS = (DataError, PolicyError, RemoteProtocolError)
 OWN = [kind for kind in registered().values() if kind.__module__.startswith("woodlot.")]
 EVERY_STATE = bool(os.environ.get("WOODLOT_EVERY_STATE"))

@@ -25,6 +25,7 @@ from woodlot.trees.sampling import Bootstrap
 
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=40, deadline=None, derandomize=True)
+@pytest.mark.slow
 def test_anything_together(seed: int) -> None:
     case = random_case(seed)
     grow_both(case, *case.growers(arrays_here()))

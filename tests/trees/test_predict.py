@@ -190,6 +190,7 @@ def test_as_many_thresholds_in_a_slot_as_fit() -> None:
     np.testing.assert_array_equal(second, [0, 0, 0, 0, 0, 1, MISSING])
 
 
+@pytest.mark.slow
 def test_more_categories_than_sixteen_bits() -> None:
     n = 70_000
     structure, splits, leaves = one_question_per_tree(np.full(2, np.nan), np.zeros(2, np.int32))

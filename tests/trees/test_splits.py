@@ -241,7 +241,7 @@ def small_cases(draw: st.DrawFn, kinds: list[str] = KINDS) -> Case:
 
 
 @given(case=small_cases())
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 def test_small_nodes(case: Case) -> None:
     check(case)
 
@@ -497,6 +497,7 @@ def edge_case(way: str, n: int, kind: str, smallest_side: int, low: bool, **rule
 @pytest.mark.parametrize("kind", ["ties", "continuous"])
 @pytest.mark.parametrize("n", [60, 700, 6_000])
 @pytest.mark.parametrize("way", ["two", "many", "26", "targets", "wide classes"])
+@pytest.mark.slow
 def test_a_side_of_exactly_the_least_size_is_allowed_and_no_smaller_one(
     way: str, n: int, kind: str, low: bool, rule: str
 ) -> None:

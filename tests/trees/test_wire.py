@@ -78,6 +78,7 @@ def test_decisions_are_the_bits_of_reachable_owned_nodes(seed: int, n_rows: int,
 
 @given(seed=st.integers(0, 2**32), n_rows=st.sampled_from([1, 64, 70]))
 @settings(max_examples=8, deadline=None)
+@pytest.mark.slow
 def test_reachable_leaves_are_those_of_a_party_that_knows_only_itself(seed: int, n_rows: int) -> None:
     forest = random_forest(seed, n_rows, n_trees=3)
     known = np.random.default_rng(seed).random(n_rows) < 0.7
