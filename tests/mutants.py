@@ -465,7 +465,8 @@ def copy_tree(folder: Path) -> None:
 def run_tests(folder: Path, tests: Sequence[str]) -> tuple[bool, str]:
     """Whether some tests pass, and the line that says which did not."""
     environment = os.environ | {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header"]
+    command += ["-m", "slow or not slow", *tests]
     try:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
