@@ -107,7 +107,7 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
             text = f"{len(whole)} of {len(told)} whole"
             text += f"; partly or differing: {', '.join(partial)}" if partial else ""
             text += f"; not at hand: {', '.join(missing)}" if missing else ""
-            verdicts.append(judge(item, "data sets of these sizes", (not partial and not missing, True), text))
+            verdicts.append(judge(item, "data sets of these sizes", (not partial and not missing, bool(whole)), text))
     headings = ("paper", "data set", "paper: rows x features", "at hand", "paper: classes", "at hand", "note")
     return Report([Table(headings, lines)], verdicts)
 

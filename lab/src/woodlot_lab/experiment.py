@@ -12,6 +12,10 @@ from woodlot_lab.data import DataSource
 
 Params: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = dict[str, Any]
+QUIET = 2.0
+"""The highest load average at which times say anything; more, and others used the machine, too."""
+TIMED_REPEATS = 10
+"""The fewest repeats of a cell by which times are judged."""
 Status: TypeAlias = Literal["confirmed", "partly", "not confirmed", "not judged"]
 
 
@@ -63,6 +67,8 @@ class Verdict:
         Whether that was found.
     reason : str
         The numbers behind it, and why where it was not.
+    timed : bool
+        Whether it is about time: a busy machine, or too few repeats, cannot say.
 
     """
 
@@ -70,12 +76,13 @@ class Verdict:
     claim: str
     status: Status
     reason: str
+    timed: bool = False
 
 
-def judge(item: str, claim: str, holds: bool | tuple[bool, bool], reason: str) -> Verdict:
+def judge(item: str, claim: str, holds: bool | tuple[bool, bool], reason: str, *, timed: bool = False) -> Verdict:
     """A verdict by what holds: all of it, or (all, some)."""
     whole, some = holds if isinstance(holds, tuple) else (holds, holds)
-    return Verdict(item, claim, "confirmed" if whole else "partly" if some else "not confirmed", reason)
+    return Verdict(item, claim, "confirmed" if whole else "partly" if some else "not confirmed", reason, timed)
 
 
 @dataclass(frozen=True)

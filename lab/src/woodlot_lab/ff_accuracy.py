@@ -25,13 +25,15 @@ from woodlot_lab.experiment import (
     judge,
 )
 from woodlot_lab.forests import central, federated, halves, quality, split
-from woodlot_lab.statistics import mean, paired_z, pm, select, spread, values, z_test
+from woodlot_lab.statistics import CLEARLY, mean, paired_z, pm, select, spread, values, z_test
 
 ROUNDS = 40
 TREES = 100
 LARGE = {"kddcup99_10pct": {"repeats": 5, "trees": 20}}
 """Sets of many rows: fewer rounds and trees."""
-METHODS = ("RF1", "RF2", "F-LR", "NonFF", "FF")
+PER_TREE = "FF per tree"
+"""The federated forest with the paper's sampling: features are drawn once for each tree (Algorithm 2)."""
+METHODS = ("RF1", "RF2", "F-LR", "NonFF", "FF", PER_TREE)
 SIGNIFICANT = 0.01
 """The paper rejects that two means are equal below this p-value."""
 
@@ -76,6 +78,8 @@ def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
         model = federated(rows, parties, seed, n_estimators=trees)
         one_place = federated(rows, 1, seed, n_estimators=trees)
         return [{"score": quality(model, rows), "identical": same_forest(model.combine(), one_place.combine())}]
+    if method == PER_TREE:
+        return [{"score": quality(federated(rows, parties, seed, n_estimators=trees, feature_sampling="tree"), rows)}]
     if method == "F-LR":
         linear = wl.FederatedLogisticRegression if rows.classes else wl.FederatedLinearRegression
         with warnings.catch_warnings():
@@ -136,6 +140,8 @@ def _verdicts(rows: Sequence[Row], names: Sequence[str], item: str) -> list[Verd
     better = [name for name in names if all(_beats(rows, name, alone) for alone in ("RF1", "RF2"))]
     linear = [name for name in names if _scores(rows, name, "F-LR")]
     beaten = [name for name in linear if _beats(rows, name, "F-LR")]
+    falls = {name: paired_z(_scores(rows, name, PER_TREE), _scores(rows, name, "NonFF")) for name in names}
+    worse = [name for name in names if (falls[name] < -CLEARLY if _is_classes(name) else falls[name] > CLEARLY)]
     return [
         judge(
             item,
@@ -153,17 +159,34 @@ def _verdicts(rows: Sequence[Row], names: Sequence[str], item: str) -> list[Verd
         ),
         judge(
             item,
-            "the linear baseline F-LR does not do as well as FF",
-            (len(beaten) == len(linear), bool(beaten)),
-            f"F-LR is worse on {len(beaten)} of {len(linear)} sets"
+            "in most tests the linear models (F-LR) do not do very well",
+            (2 * len(beaten) > len(linear), bool(beaten)),
+            f"F-LR is worse than FF on {len(beaten)} of {len(linear)} sets"
             + ("" if len(beaten) == len(linear) else f"; not on {', '.join(n for n in linear if n not in beaten)}"),
+        ),
+        judge(
+            item,
+            "FF is a little less accurate than NonFF (the numbers of the table)",
+            (2 * len(worse) > len(names), bool(worse)),
+            "with features drawn once for each tree, as in the paper's Algorithm 2, "
+            + ", ".join(f"{name} {_difference(rows, name)} ({falls[name]:+.1f} standard errors)" for name in names)
+            + "; with features drawn at each node, as everywhere else on this page, nothing is lost",
         ),
     ]
 
 
+def _is_classes(name: str) -> bool:
+    return SPECS[name].task == "classes"
+
+
+def _difference(rows: Sequence[Row], name: str) -> str:
+    """What the paper's sampling changes against the conventional forest."""
+    return f"{mean(_scores(rows, name, PER_TREE)) - mean(_scores(rows, name, 'NonFF')):+.3f}"
+
+
 def _beats(rows: Sequence[Row], name: str, alone: str) -> bool:
     ours, theirs = mean(_scores(rows, name, "FF")), mean(_scores(rows, name, alone))
-    return ours > theirs if SPECS[name].task == "classes" else ours < theirs
+    return ours > theirs if _is_classes(name) else ours < theirs
 
 
 def _figure(rows: Sequence[Row], setting: Setting) -> Figure:
@@ -191,9 +214,10 @@ EXPERIMENT = Experiment(
         "Tables 1 (2019), 3 and 4 (journal) of *Federated Forest*. Columns are dealt at random to two parties, half "
         "each; 80 % of the rows to learn from; 40 rounds with another split each, the same for all methods. RF1 and "
         "RF2: a forest on one party's columns. F-LR: federated logistic, or linear, regression. NonFF: "
-        "scikit-learn's forest on all columns. FF: Woodlot's federated forest. 100 trees, unlimited depth, the square "
-        "root of the features (regression: a third) at each node; the paper searched a grid that it does not give. KDD "
-        "99, of half a million rows, has 20 trees and 5 rounds, and no F-LR. "
+        "scikit-learn's forest on all columns. FF: Woodlot's federated forest; FF per tree: the same with features "
+        "drawn once for each tree, as the paper's Algorithm 2 does. 100 trees, unlimited depth, the square root of "
+        "the features (regression: a third) at each node; the paper searched a grid that it does not give. KDD 99, of "
+        "half a million rows, has 20 trees and 5 rounds, and no F-LR. "
         "scikit-learn takes values closer than 1e-7 for equal: columns of very small range are multiplied by a power "
         "of two for it, which changes nothing else."
     ),

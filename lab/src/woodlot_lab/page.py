@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from woodlot_lab.experiment import Figure, Table, Verdict
+from woodlot_lab.experiment import QUIET, TIMED_REPEATS, Figure, Row, Table, Verdict
 from woodlot_lab.figures import draw
 from woodlot_lab.papers import ITEMS
 from woodlot_lab.runner import LOAD, Outcome
@@ -36,7 +36,7 @@ def write_page(outcome: Outcome, folder: Path, command: str) -> Path:
     """
     experiment, report = outcome.experiment, outcome.report
     judged = not (outcome.setting.quick or outcome.source.stand_ins)
-    verdicts = [verdict if judged else replace(verdict, status="not judged") for verdict in report.verdicts]
+    verdicts = [settled(verdict, outcome.rows) if judged else _unjudged(verdict) for verdict in report.verdicts]
     about = machine()
     parts = [f"# {experiment.title}", *_setting(outcome)]
     if verdicts:
@@ -65,6 +65,21 @@ def write_page(outcome: Outcome, folder: Path, command: str) -> Path:
     }
     (folder / f"{experiment.name}.json").write_text(json.dumps(facts, indent=1, default=float) + "\n", encoding="utf-8")
     return page
+
+
+def _unjudged(verdict: Verdict) -> Verdict:
+    return replace(verdict, status="not judged")
+
+
+def settled(verdict: Verdict, rows: Sequence[Row]) -> Verdict:
+    """The verdict; one about time only where the times were measured often enough, on a quiet machine."""
+    timed = [row for row in rows if any(name.endswith("seconds") for name in row)]
+    repeats, load = len({row["repeat"] for row in timed}), mean(values(timed, LOAD))
+    if not verdict.timed or (repeats >= TIMED_REPEATS and load < QUIET):
+        return verdict
+    why = f"to be measured again: {repeats} repeat{'s' * (repeats != 1)} at a load average of {load:.1f}, where "
+    why += f"{TIMED_REPEATS} below {QUIET:g} are asked for"
+    return _unjudged(replace(verdict, reason=f"{why}. So far: {verdict.reason}"))
 
 
 def _setting(outcome: Outcome) -> list[str]:

@@ -128,6 +128,7 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
                 f"{numbers[-1]} at once destroy {some[-1]:.2f} (paper 0.32): less than anew, and growing, but far more "
                 "than the paper's. Everything under a leaver's node goes, so one of 14 participants at depth 10 costs "
                 "0.32 in theory where all are chosen alike; the paper's expectation counts nodes on one path only",
+                timed=True,
             )
         ],
     )

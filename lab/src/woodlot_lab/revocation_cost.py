@@ -12,6 +12,7 @@ import woodlot as wl
 from woodlot.estimators.complete import same_forest
 from woodlot_lab.data import DataSource
 from woodlot_lab.experiment import (
+    TIMED_REPEATS,
     Cell,
     Experiment,
     Figure,
@@ -37,7 +38,7 @@ def cells(setting: Setting) -> list[Cell]:
     """One leaver of ten, each party in turn but the label holder."""
     size = {"trees": setting.pick(TREES, 10), "depth": setting.pick(DEPTH, 6), "rows": setting.pick(30_000, 1_000)}
     return [
-        Cell({"set": name, "leaver": leaver, **size}, setting.pick(3, 1))
+        Cell({"set": name, "leaver": leaver, **size}, setting.pick(TIMED_REPEATS, 1))
         for name in setting.sets
         for leaver in setting.pick(range(1, PARTIES), (1, 2))
     ]
@@ -131,7 +132,7 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
                   f"in {sum(same):.0f} of {len(same)} revocations"),
             judge("beyond-revocation", f"{name}: level 1 costs less than growing anew",
                   (max(cheaper) < 1, min(cheaper) < 1),
-                  f"{min(cheaper):.2f} to {max(cheaper):.2f} of it, by the leaver's share of the splits"),
+                  f"{min(cheaper):.2f} to {max(cheaper):.2f} of it, by the leaver's share of the splits", timed=True),
         ]  # fmt: skip
     blocks.append(
         Figure("revocation-cost", "CPU time of a revocation against growing the forest anew, each leaver a point; "

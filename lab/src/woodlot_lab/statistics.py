@@ -10,6 +10,11 @@ import numpy as np
 
 from woodlot_lab.experiment import Row, Series
 
+CLEARLY = 2.0
+"""Standard errors of paired differences from which on one sample is better than another."""
+STRAIGHT = 0.99
+"""Correlation above which points lie on a line."""
+
 
 def select(rows: Iterable[Row], /, **wanted: Any) -> list[Row]:
     """The rows with these values."""
@@ -77,6 +82,11 @@ def paired_z(one: Sequence[float], other: Sequence[float]) -> float:
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
     """Exponent of y in x: slope of the line through their logarithms."""
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def straightness(x: Sequence[float], y: Sequence[float]) -> float:
+    """Correlation of y with x: 1 for a line that rises, whatever its height at zero; 0 where y does not change."""
+    return float(np.corrcoef(x, y)[0, 1]) if np.ptp(y) > 0 else 0.0
 
 
 def line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
