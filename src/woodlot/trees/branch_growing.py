@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from woodlot.trees.encoding import EncodedTable
 from woodlot.trees.forest import Splits, Structure
-from woodlot.trees.grow import Grower, Won
+from woodlot.trees.grow import Grower, LeafPart, Won
 from woodlot.trees.kernels.search import Columns
 from woodlot.trees.rules import GrowthRules, entropy_scale
 from woodlot.trees.sampling import Bootstrap
@@ -96,7 +96,7 @@ class BranchGrower(Grower):
             self._largest,
         )  # fmt: skip
         self._local = threading.local()
-        self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+        self._leaf_parts: list[LeafPart] = []
         self._close(np.arange(len(keys), dtype=np.int64))
 
     @property

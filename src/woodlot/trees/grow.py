@@ -25,7 +25,7 @@ from woodlot.trees.kernels import cut, rows
 from woodlot.trees.kernels.search import Columns
 from woodlot.trees.parallel import run_chunks
 from woodlot.trees.rules import GrowthRules, SplitSides
-from woodlot.trees.sampling import Bootstrap, draw_rows, tree_keys
+from woodlot.trees.sampling import Bootstrap, TreeRows, draw_rows, tree_keys
 from woodlot.trees.search import Found, SplitSearch
 from woodlot.trees.skeleton import Skeleton
 
@@ -33,6 +33,10 @@ CHUNK_ROWS = 1 << 18
 """Nodes are searched in chunks of about this many rows: it bounds the work space of a thread."""
 SERIAL_ROWS = 20_000
 """Below this many open rows threads cost more than they give."""
+
+
+LeafPart = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""Nodes that became leaves together: their numbers, and where their rows begin and end."""
 
 
 class BestSplits(NamedTuple):
@@ -89,7 +93,7 @@ class Grower:
         self.n_jobs = n_jobs
         self.feature_keys = feature_keys
         self.skeleton = Skeleton(tree_keys(seed, trees))
-        self.rows, self.weights, bounds = draw_rows(bootstrap, trees, labels, n_classes, n_jobs)
+        self.rows, self.weights, bounds = self._draw(bootstrap, trees)
         self.start, self.end = bounds[:-1].copy(), bounds[1:].copy()
         self.root_sizes = self.end - self.start
         self._won: list[Won] = []
@@ -99,8 +103,14 @@ class Grower:
             table, feature_keys, labels, n_classes, rules, bootstrap, self.rows, self.weights, self._largest
         )
         self._local = threading.local()
-        self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
-        self._close(np.arange(len(trees), dtype=np.int64))
+        self._leaf_parts: list[LeafPart] = []
+        self._open_roots()
+
+    def _draw(self, bootstrap: Bootstrap, trees: Sequence[int]) -> TreeRows:
+        return draw_rows(bootstrap, trees, self.labels, self.n_classes, self.n_jobs)
+
+    def _open_roots(self) -> None:
+        self._close(np.arange(len(self.start), dtype=np.int64))
 
     def _spare(self) -> tuple[NDArray[np.uint32], NDArray[Any]]:
         """Room of this thread for the rows and weights that go right."""
@@ -139,7 +149,8 @@ class Grower:
     def _remember_leaves(self, numbers: NDArray[np.int64], is_leaf: NDArray[np.bool_]) -> None:
         # the rows of a closed node never move again, so its place in the array is all that must be kept
         leaves = np.flatnonzero(is_leaf)
-        self._leaf_parts.append((numbers[leaves], self.start[leaves], self.end[leaves]))
+        # a new list: the former one may be another party's, too (`common_grow`)
+        self._leaf_parts = [*self._leaf_parts, (numbers[leaves], self.start[leaves], self.end[leaves])]
 
     def _chunks(self, sizes: NDArray[np.int64]) -> list[slice]:
         """Cut the nodes into chunks of similar work."""
@@ -322,7 +333,7 @@ class Grower:
         flags[np.repeat(told, sizes)] = np.unpackbits(other_bits, count=int(sizes[told].sum()), bitorder="little")
         first = np.cumsum(sizes) - sizes
         weights = self.weights[np.arange(len(flags)) + np.repeat(start - first, sizes)]
-        heavy, whole = _sums_of(weights * flags, sizes), _sums_of(weights, sizes)
+        heavy, whole = sums_of(weights * flags, sizes), sums_of(weights, sizes)
         return SplitSides(both, np.column_stack([heavy, whole - heavy]))
 
     def split(
@@ -371,7 +382,7 @@ class Grower:
             Split nodes that become leaves after all.
         """
         self._remember_leaves(self.skeleton.frontier, np.ones(len(self.start), bool))
-        structure, position = self.skeleton.finish(pruned)
+        structure, position = self._finished_shape(pruned)
         number = np.concatenate([np.empty(0, np.int64), *(won.number for won in self._won)])
         standing = np.isin(number, pruned, invert=True) & (position[number] >= 0)
         at_node = np.full(structure.n_nodes, -1, np.int64)
@@ -394,6 +405,9 @@ class Grower:
             sets=sets,
         )
         return structure, splits, position
+
+    def _finished_shape(self, pruned: NDArray[np.int64]) -> tuple[Structure, NDArray[np.int64]]:
+        return self.skeleton.finish(pruned)
 
     def leaves(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """The leaves before any pruning: number of the node, and where its rows begin and end."""
@@ -458,7 +472,7 @@ ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1
 """How many bits of a byte are set."""
 
 
-def _sums_of(numbers: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def sums_of(numbers: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Sums of numbers that stand together, so many at a time and at least one: less than 2**31 each."""
     if len(sizes) == 0:
         return np.empty(0, np.int64)

@@ -137,9 +137,13 @@ class Bootstrap:
         return n_rows if self.weights is None else int(self.weights.sum())
 
 
+TreeRows = tuple[NDArray[np.uint32], NDArray[np.uint8] | NDArray[np.uint32], NDArray[np.int64]]
+"""Rows, their weights, and where each tree begins."""
+
+
 def draw_rows(
     bootstrap: Bootstrap, trees: Sequence[int], labels: NDArray[np.generic], n_classes: int, n_jobs: int
-) -> tuple[NDArray[np.uint32], NDArray[np.uint8] | NDArray[np.uint32], NDArray[np.int64]]:
+) -> TreeRows:
     """Row numbers and weights of all trees, tree after tree, and where each tree begins."""
     drawn: list[tuple[NDArray[np.uint32], NDArray[np.uint32]]] = [(_NO_ROWS, _NO_ROWS)] * len(trees)
 

@@ -40,6 +40,12 @@ class Skeleton:
         self.root_key = root_keys
         self._splits: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
+    def copy(self) -> Skeleton:
+        """The same trees, to grow on by themselves."""
+        other = copy(self)
+        other._splits = list(self._splits)
+        return other
+
     def split(self, is_split: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Split the marked open nodes; the frontier becomes all their children, whose numbers are returned."""
         chosen = np.flatnonzero(is_split)
@@ -87,8 +93,7 @@ class Skeleton:
 
     def leaves_if(self, is_split: NDArray[np.bool_], pruned: NDArray[np.int64]) -> NDArray[np.int64]:
         """Leaves of each tree if these open nodes were split and then these splits pruned; nothing changes."""
-        trial = copy(self)
-        trial._splits = list(self._splits)
+        trial = self.copy()
         trial.split(is_split)
         return (np.diff(trial.finish(pruned)[0].offset) + 1) // 2
 

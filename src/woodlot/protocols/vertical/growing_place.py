@@ -20,6 +20,7 @@ from woodlot.protocols.vertical.start import rules_of
 from woodlot.trees.arrays.array_grow import ArrayGrower, trees_on_card
 from woodlot.trees.arrays.array_module import choose
 from woodlot.trees.arrays.array_table import ArrayTable, encode_exactly
+from woodlot.trees.common_grow import CommonGrower, CommonTrees
 from woodlot.trees.encoding import Coding, EncodedTable, encode
 from woodlot.trees.grow import Grower
 from woodlot.trees.room import WorkingMemory
@@ -43,12 +44,17 @@ class GrowingPlace:
         Threads.
     room : WorkingMemory, optional
         Where codes are kept, and what may be in memory.
+    common : CommonTrees, optional
+        The trees in flight, where all parties of the training grow them in this process on the CPU.
     """
 
-    def __init__(self, table: Table, device: str, n_jobs: int, room: WorkingMemory | None) -> None:
+    def __init__(
+        self, table: Table, device: str, n_jobs: int, room: WorkingMemory | None, common: CommonTrees | None = None
+    ) -> None:
         self._table = table
         self._device = device
         self._room = room
+        self._common = common if device == "cpu" else None
         self._n_jobs = self._encoding = n_jobs
         self._max_bins: int | None = None
         self._codes: EncodedTable | None = None
@@ -119,6 +125,8 @@ class GrowingPlace:
                 return ArrayGrower(self._on_card, *rest, trees, n_jobs)
             except DeviceError as error:
                 self._fall_back(error)
+        if self._common is not None:
+            return CommonGrower(self._common, self._cpu_codes(), *rest, trees, n_jobs)
         return Grower(self._cpu_codes(), *rest, trees, n_jobs)
 
     def _cpu_codes(self) -> EncodedTable:

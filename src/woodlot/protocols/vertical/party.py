@@ -54,6 +54,7 @@ from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.protocols.vertical.sealed_messages import AskSealed, SealedLeaves
 from woodlot.protocols.vertical.spread import SpreadColumns
 from woodlot.protocols.vertical.start import EPSILON, check_start, gain_unit, sampling_of
+from woodlot.trees.common_grow import CommonTrees
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS, CategoryCoding, Coding
 from woodlot.trees.forest import Structure
 from woodlot.trees.grow import Grower
@@ -121,6 +122,8 @@ class VerticalParty(MessageHandler):
         Where trees grow; the forest does not depend on it.
     by_row : DrawsByRow, optional
         How each row is drawn, where that does not depend on the other rows.
+    common : CommonTrees, optional
+        The trees in flight, where all parties of the training are in this process; not for a `RegrowingParty`.
     """
 
     state: TrainingState
@@ -149,6 +152,7 @@ class VerticalParty(MessageHandler):
         spread: SpreadColumns | None = None,
         device: str = "cpu",
         by_row: DrawsByRow | None = None,
+        common: CommonTrees | None = None,
     ) -> None:
         self.name = name
         self.table = table
@@ -165,7 +169,7 @@ class VerticalParty(MessageHandler):
         self._job_secret = secrets.token_bytes(SECRET_BYTES) if job_secret is None else job_secret
         self.n_jobs = n_jobs
         self._spread = spread
-        self._place = GrowingPlace(table, "cpu" if by_row is not None else device, n_jobs, room)
+        self._place = GrowingPlace(table, "cpu" if by_row is not None else device, n_jobs, room, common)
         self._by_row = by_row
         owner = name if key_by_party else ""
         self.feature_keys = np.array([feature_key(column, owner, secret) for column in table.names], np.uint64)

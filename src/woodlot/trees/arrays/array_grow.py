@@ -30,7 +30,7 @@ from woodlot.trees.arrays.array_rows import (
 from woodlot.trees.arrays.array_search import BYTES_PER_ROW, ArraySearch, Search
 from woodlot.trees.arrays.array_table import ArrayTable
 from woodlot.trees.encoding import EncodedTable
-from woodlot.trees.grow import BestSplits, Grower, Won
+from woodlot.trees.grow import BestSplits, Grower, LeafPart, Won
 from woodlot.trees.kernels import rows as row_kernels
 from woodlot.trees.rules import GrowthRules, SplitSides
 from woodlot.trees.sampling import Bootstrap, tree_keys
@@ -93,7 +93,7 @@ class ArrayGrower(Grower):
         self.feature_keys = feature_keys
         self.skeleton = Skeleton(tree_keys(seed, trees))
         self._won: list[Won] = []
-        self._leaf_parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+        self._leaf_parts: list[LeafPart] = []
         self._log: list[_SplitLevel] = []
         self._committed = 0
         self._pending: tuple[NDArray[np.integer[Any]], NDArray[np.bool_] | None] | None = None
