@@ -225,7 +225,7 @@ def test_policies_of_all_parties_hold_and_refusals_spend_nothing(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_reports_that_differ_in_a_few_rows_are_refused(tmp_path: Path) -> None:
+def test_reports_do_not_differ_in_a_few_rows(tmp_path: Path) -> None:
     """Each party knows its own rows again: the difference of two sums would be a sum over the few."""
     with running(made(tmp_path, {"chur": {"min_evaluation_rows": 60}})) as world, rows_of(world) as fed:
         train, _ = fed.split(0.4, seed=2)
@@ -234,8 +234,9 @@ def test_reports_that_differ_in_a_few_rows_are_refused(tmp_path: Path) -> None:
             whole = model.evaluate(fed, n_bootstrap=0)
         # all but some 20 of the 200 rows of chur: none or 60 are left out less than once in 10**9 draws of its key
         nearly, _ = fed.split(0.1, seed=0)
-        with pytest.raises(JobFailed, match=r"chur.*would tell of fewer than 60 rows by the difference"):
-            model.evaluate(nearly, n_bootstrap=0)
+        with pytest.warns(wl.TrainingRowsWarning):
+            report = model.evaluate(nearly, n_bootstrap=0)
+        assert whole.n_rows - report.n_rows >= 60
         with pytest.warns(wl.TrainingRowsWarning):
             again = model.evaluate(fed, n_bootstrap=0)
         assert again.metrics == whole.metrics, "the same rows tell nothing more"
@@ -272,10 +273,11 @@ def test_no_label_answer_or_value_travels(tmp_path: Path) -> None:
         facts = fed.client.jobs()
     answers = [model.predict_proba(t.select(names[1:4]).to_pandas())[:, 1] for t in tables.values()]
     leaves = set(model.forest_.coordinator.leaves.value.tolist())  # which the model tells
+    rates = {name: value for name, value in report.metrics.items() if name != "f1"}
     secrets = {
         "values": list(floats(np.concatenate([t[c].to_numpy() for t in tables.values() for c in ("age", "dose")]))),
         "answers": list(floats(np.array(sorted(set(np.concatenate(answers).tolist()) - leaves)))),
-        "metrics": list(floats(np.array([v for n, v in report.metrics.items() if 0 < v < 1 and n != "f1"]))),
+        "metrics": list(floats(np.array(sorted({v for v in rates.values() if 0 < v < 1} - leaves)))),
         "ids": list(disguised(integers(np.concatenate([t["id"].to_numpy() for t in tables.values()]).tolist()))),
         "names of tables": list(disguised(texts([TABLE]))),
         "names of labels": list(disguised(texts(names[-1:]))),

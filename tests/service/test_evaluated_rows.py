@@ -81,16 +81,17 @@ def test_hold_outs_folds_and_complements_are_evaluated(record: EvaluatedRows, al
 @pytest.mark.parametrize(
     ("refused", "rows"),
     {
-        "one row less": points((0, 24)),
-        "one row for another": points((1, 26)),
+        "what would divide too small a cell": points((6, 25)),
+        "a few rows of it": points((0, 9)),
     }.items(),
 )
-def test_what_differs_in_a_few_rows_is_refused(record: EvaluatedRows, refused: str, rows: np.ndarray) -> None:
+def test_what_would_tell_of_a_few_rows_is_refused(record: EvaluatedRows, refused: str, rows: np.ndarray) -> None:
+    least = 13  # two cells of 13 rows do not fit into 25
     for ask in (record.check, record.take):
-        with pytest.raises(PolicyError, match="fewer than 10 rows by the difference"):
-            ask("customers.late", rows, 10)
-    record.take("customers.late", points((0, 25)), 10)  # nothing was recorded
-    record.take("customers.amount", rows, 10)  # each label has its own record
+        with pytest.raises(PolicyError, match="fewer than 13 rows by the difference"):
+            ask("customers.late", rows, least)
+    record.take("customers.late", points((0, 25)), least)  # nothing was recorded
+    record.take("customers.amount", points((6, 25)), least)  # each label has its own record
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,9 @@ def test_what_differs_in_a_few_rows_is_refused(record: EvaluatedRows, refused: s
         ("a few of the former beside many others", points((20, 60)), points((25, 60))),
         ("a table that grows day by day", points((0, 34)), points((0, 25))),
         ("until it has grown enough", points((0, 35)), points((0, 35))),
+        ("one row has left: others keep it company", points((0, 24)), points((9, 24))),
+        ("and the lowest ones do", points((1, 25)), points((10, 25))),
+        ("one row for another", points((1, 26)), points((10, 25))),
     ],
 )
 def test_a_few_rows_are_left_out(record: EvaluatedRows, asked: str, rows: np.ndarray, told: np.ndarray) -> None:
@@ -123,15 +127,41 @@ def test_three_evaluations_are_combined_too(tmp_path: Path) -> None:
     with closing(EvaluatedRows(tmp_path)) as record:
         record.take("t.y", points((0, 50)), 10)
         record.take("t.y", points((50, 100)), 10)
+        rows = points((0, 99))
         with pytest.raises(PolicyError):
-            record.take("t.y", points((0, 99)), 10)
+            record.take("t.y", rows, 10)
+        np.testing.assert_array_equal(rows[record.check("t.y", rows, 10)], points((0, 50), (59, 99)))
+
+
+@settings(deadline=None)
+@given(st.lists(st.sets(st.integers(0, ROWS - 1), max_size=4), min_size=1, max_size=10), st.integers(0, 3))
+def test_a_table_that_loses_rows_is_evaluated_as_long_as_enough_are_left(lost: list[set[int]], added: int) -> None:
+    """Whatever rows leave between reports, no sum of reports is of fewer than so many of them, and others."""
+    table = set(range(ROWS))
+    state = [np.empty(0, np.uint64), np.empty(0, np.uint32)]
+    told: list[np.ndarray] = []
+    for k, leaving in enumerate(lost):
+        table = (table - leaving) | set(range(ROWS + k * added, ROWS + (k + 1) * added))
+        rows = np.array(sorted(table), np.uint64)
+        try:
+            *state, kept = divide(*state, rows, LEAST)
+        except PolicyError:
+            largest = max(sum(state[1] == cell) for cell in np.unique(state[1]))
+            assert largest < 2 * LEAST, "a cell of so many rows can give a few of them up"
+            break
+        told.append(rows[kept])
+        assert (np.bincount(state[1]) >= LEAST).all()
+    universe = np.unique(np.concatenate(told))
+    members = np.array([np.isin(universe, rows) for rows in told])
+    _, sizes = np.unique(members, axis=1, return_counts=True)
+    assert (sizes >= LEAST).all()  # rows that no two reports tell apart: a sum of reports is over whole sets of them
 
 
 def test_the_record_outlives_a_restart(tmp_path: Path) -> None:
     with closing(EvaluatedRows(tmp_path)) as record:
         record.take("t.y", points((0, 50)), 10)
     with closing(EvaluatedRows(tmp_path)) as record, pytest.raises(PolicyError, match=r"evaluated\.sqlite"):
-        record.take("t.y", points((1, 50)), 10)
+        record.take("t.y", points((1, 50)), 30)
 
 
 def test_a_record_that_is_damaged_lets_nothing_be_evaluated(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hospitals import LABEL, TABLE
 from party_bench import ROWS, Bench, clinics, play, rows_order
@@ -18,7 +19,7 @@ from woodlot.jobs.evaluate.pooled_messages import AnswerOwnRows, CountScores, Ra
 from woodlot.jobs.evaluate.report_seal import new_report_key
 from woodlot.jobs.kind import CoordinatorHost, kind_of
 from woodlot.jobs.orders import Part
-from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
+from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder, PredictRowsOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.protocols.sums.sum_messages import OpenSums
@@ -120,3 +121,60 @@ def test_a_refusal_in_the_opening_counts_no_evaluation(bench: Bench) -> None:
     evaluated(bench, model, lambda _, message: message)
     with pytest.raises(PolicyError, match="1 times per day"):
         evaluated(bench, model, lambda _, message: message)
+
+
+# --- exact scores of predictions ---
+
+
+def score_at(bench: Bench, model: str, party: str) -> tuple[int, float]:
+    """The rows of a clinic, and the share of them that is predicted right."""
+    fields = bench.fields_of(dict.fromkeys(PARTIES, Part(table=TABLE, label=LABEL)))
+    outcome = play(bench, PredictRowsOrder(**fields, model=model)).outcome
+    return outcome.rows[party], outcome.scores[party]
+
+
+def take_out_a_row(bench: Bench, party: str) -> Any:
+    """The first row leaves a clinic; returns it."""
+    path = bench.world.root / party / f"{TABLE}.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+    return table.slice(0, 1)
+
+
+def test_scores_over_rows_tell_of_a_row_that_leaves_where_a_clinic_asks_for_no_rows(bench: Bench) -> None:
+    model = play(bench, rows_order(bench, LocalPlan(**ROWS))).job
+    n, before = score_at(bench, model, "bank")
+    take_out_a_row(bench, "bank")
+    _, after = score_at(bench, model, "bank")
+    assert round(n * before - (n - 1) * after, 9) in {0.0, 1.0}  # whether the answer for that row is right
+
+
+def test_scores_over_rows_count_as_evaluations(bench: Bench) -> None:
+    """And reports as scores: both are sums over the same labels, and are subtracted from each other."""
+    model = play(bench, rows_order(bench, LocalPlan(**ROWS))).job
+    least = 20
+    bench.change_policy("bank", min_evaluation_rows=least, evaluations_per_day=3)
+    n, before = score_at(bench, model, "bank")
+    take_out_a_row(bench, "bank")
+    left, after = score_at(bench, model, "bank")
+    assert left == n - 1  # all rows are predicted
+    assert (n * before).is_integer() or round(n * before, 9).is_integer()
+    assert round((n - least) * after, 9).is_integer()  # and so many are in the score
+    known = bench.homes["bank"].store.evaluated
+    with known._db.transaction() as db:
+        _, cells = known._read(db, f"{TABLE}.{LABEL}")
+    assert sorted(np.bincount(cells)) == [least, n - least]
+    evaluated(bench, model, lambda _, message: message)
+    with pytest.raises(PolicyError, match="evaluated with 3 times per day"):
+        score_at(bench, model, "bank")
+    with pytest.raises(PolicyError, match="evaluated with 3 times per day"):
+        evaluated(bench, model, lambda _, message: message)
+
+
+def test_a_score_of_few_rows_is_refused_before_anything_is_spent(bench: Bench) -> None:
+    model = play(bench, rows_order(bench, LocalPlan(**ROWS))).job
+    bench.change_policy("bank", min_evaluation_rows=10_000, predictions_per_day=1_000)
+    with pytest.raises(PolicyError, match="must be of 10,000 rows or more"):
+        score_at(bench, model, "bank")
+    bench.change_policy("bank", min_evaluation_rows=1)
+    score_at(bench, model, "bank")  # of up to 1,000 rows that the day allows, none was taken

@@ -20,6 +20,7 @@ from woodlot.cli.check import check
 from woodlot.cli.coordinator import coordinator
 from woodlot.cli.dashboard import dashboard
 from woodlot.cli.demo import demo
+from woodlot.cli.drift import drift
 from woodlot.cli.evaluate import evaluate
 from woodlot.cli.explain import explain
 from woodlot.cli.forget import forget
@@ -121,6 +122,7 @@ for command in (
     search,
     evaluate,
     explain,
+    drift,
     card,
     predict,
     score,

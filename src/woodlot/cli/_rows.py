@@ -33,6 +33,14 @@ ExcludeOption = Annotated[
 ]
 
 
+def check_split(split: float | None, split_seed: int | None) -> None:
+    """Refuse a share that is none, and a seed without a share."""
+    if split_seed is not None and split is None:
+        raise ConfigError("--split-seed says which rows --split holds out: give --split, too")
+    if split is not None and not 0 < split < 1:
+        raise ConfigError(f"--split {split}: give a share between 0 and 1, such as 0.25")
+
+
 def parse_columns(given: Sequence[str] | None, option: str) -> dict[str, Any] | None:
     """``--features bank=age,income --features shop=*``."""
     if not given:

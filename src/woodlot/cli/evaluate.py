@@ -23,7 +23,7 @@ from woodlot.cli._client import (
     reporting,
     run_for_me,
 )
-from woodlot.cli._rows import SplitOption, SplitSeedOption
+from woodlot.cli._rows import SplitOption, SplitSeedOption, check_split
 from woodlot.cli.predict import tables_of
 from woodlot.cli.train import AlignMethod, AlignOption
 from woodlot.exceptions import ConfigError
@@ -71,10 +71,7 @@ def evaluate(
     with reporting(as_json):
         if tables is None:
             raise ConfigError("name the tables of the parties, such as --tables customers")
-        if split_seed is not None and split is None:
-            raise ConfigError("--split-seed says which rows --split holds out: give --split, too")
-        if split is not None and not 0 < split < 1:
-            raise ConfigError(f"--split {split}: give a share between 0 and 1, such as 0.25")
+        check_split(split, split_seed)
         file = JobFile.read(job)
         access = Access.find(coordinator, identity, file)
         from woodlot.connected.ordered_reports import Asked, HeldOut, ordered_report

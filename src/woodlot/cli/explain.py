@@ -22,7 +22,7 @@ from woodlot.cli._client import (
     reporting,
     run_for_me,
 )
-from woodlot.cli._rows import SplitOption, SplitSeedOption
+from woodlot.cli._rows import SplitOption, SplitSeedOption, check_split
 from woodlot.cli._text import spelled_out
 from woodlot.cli.predict import tables_of
 from woodlot.cli.train import AlignMethod, AlignOption
@@ -68,10 +68,7 @@ def explain(
             raise ConfigError("name the tables of the parties, such as --tables customers")
         if ids and split is not None:
             raise ConfigError("--id and --split both say which rows; give one of them")
-        if split_seed is not None and split is None:
-            raise ConfigError("--split-seed says which rows --split holds out: give --split, too")
-        if split is not None and not 0 < split < 1:
-            raise ConfigError(f"--split {split}: give a share between 0 and 1, such as 0.25")
+        check_split(split, split_seed)
         if reasons < 0:
             raise ConfigError(f"--reasons {reasons}: give a number of reasons, such as 3")
         access = Access.find(coordinator, identity, JobFile.read(job))

@@ -8,16 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.evaluation.drift import Drift, answer_drift, column_drift
+from woodlot.evaluation.drift import NO_OUT_OF_BAG, Drift, answer_drift, column_drift, told_drift
 from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation, GrownForest, as_federation
 
-NO_ANSWERS = (
-    "answers are not compared, for those on training rows are too sure: fit with oob_score=True, or give reference=, "
-    "rows that were held out"
-)
-
-NO_OUT_OF_BAG = "answers are not compared, for those on training rows are too sure: fit with oob_score=True"
+NO_ANSWERS = f"{NO_OUT_OF_BAG}, or give reference=, rows that were held out"
 
 
 class WatchedForest:
@@ -61,16 +56,7 @@ class WatchedForest:
         """What parties elsewhere tell: they compare with the rows of the training."""
         if reference is not None:
             raise DataError("between organisations new rows are compared with those of the training; omit reference")
-        told = new.drift(self.forest_, self._vote)  # type: ignore[attr-defined]
-        answers: dict[str, float] = {}
-        if told.answers is not None:
-            names = [str(label) for label in told.classes] or ["prediction"]
-            answers = {
-                name: index
-                for k, (name, index) in enumerate(zip(names, told.answers, strict=True))
-                if len(names) != 2 or k == 1
-            }  # of two classes the first says the same
-        return Drift(told.columns, answers, told.n_old, told.n_new, "" if told.answers is not None else NO_OUT_OF_BAG)
+        return told_drift(new.drift(self.forest_, self._vote))  # type: ignore[attr-defined]
 
     def _training_rows(self) -> AnyFederation:
         training = self.forest_.memo.training

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from woodlot.data.columns import Column
 from woodlot.data.markup import html_table
-from woodlot.federation.interface import AnyFederation
+from woodlot.federation.interface import AnyFederation, ToldDrift
 from woodlot.metrics.stability import NumberBins, column_bins, column_index
+
+NO_OUT_OF_BAG = "answers are not compared, for those on training rows are too sure: fit with oob_score=True"
 
 STABLE, SHIFTED = 0.1, 0.25
 """Below and above which a column is called so."""
@@ -83,6 +85,17 @@ class Drift:
             "n_new": self.n_new,
             "no_answers": self.no_answers,
         }
+
+
+def told_drift(told: ToldDrift) -> Drift:
+    """What parties elsewhere tell, as users read it; of two classes the first says the same as the second."""
+    if told.answers is None:
+        return Drift(told.columns, {}, told.n_old, told.n_new, NO_OUT_OF_BAG)
+    names = [str(label) for label in told.classes] or ["prediction"]
+    answers = dict(zip(names, told.answers, strict=True))
+    if len(names) == 2:
+        del answers[names[0]]
+    return Drift(told.columns, answers, told.n_old, told.n_new)
 
 
 def verdict(index: float) -> str:

@@ -7,10 +7,12 @@ than it could be of itself::
 
     first evaluation      [------ A ------)
     second                [------ A ------)--)     of A alone: a few new rows are left out
-    third                 [------ A ---)           refused: the rest of A would be told by the difference
+    third                 [------ A ---)           of less of A: the rest that is told by the difference is large, too
     fourth                         [---- B ----)   A and what is outside of it are divided: each part must be large
 
-Rows that are in no evaluation are not divided. Rows are known by a hash under a key of the party alone.
+Rows that have left the table stay in their cells: a report from before and one from after tell of them as well. A few
+of them are kept company by other rows of their cell, which are left out from then on. Rows that are in no evaluation
+are not divided. Rows are known by a hash under a key of the party alone, which also says who keeps company.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ def divide(known: Points, cells: Cells, asked: Points, least: int) -> tuple[Poin
     """Divide cells of rows by one more evaluation, of as many of its rows as can be told of, or refuse it.
 
     New rows, and rows that are a small part of a cell, are left out. A table that grows can so be evaluated every day;
-    new rows take part when there are enough of them. An evaluation of nearly all rows of a cell is refused: the few
-    others would be told by the difference.
+    new rows take part when there are enough of them. Of an evaluation of nearly all rows of a cell, as many more are
+    left out as make the difference large: those with the lowest hashes, which depend on nothing that is told.
 
     Parameters
     ----------
@@ -70,25 +72,22 @@ def divide(known: Points, cells: Cells, asked: Points, least: int) -> tuple[Poin
     Raises
     ------
     PolicyError
-        If few rows of a cell are not asked for, or none can be told of.
+        If no row can be told of.
 
     """
     inside = np.isin(known, asked)
     is_new = ~np.isin(asked, known)
     size = np.bincount(cells)
     taken = np.bincount(cells[inside], minlength=len(size))
-    is_small = (taken < least) & (taken < size)
-    if ((taken < size) & (size - taken < least) & ~is_small).any():
-        raise _too_few(least)
-    place = np.minimum(np.searchsorted(known, asked), max(len(known) - 1, 0))
-    told = np.where(is_new, is_new.sum() >= least, True)
-    if len(known):
-        told &= is_new | ~is_small[cells[place]]
+    company = np.where(taken < size, np.maximum(least - (size - taken), 0), 0)
+    is_small = (taken - company < least) & (taken < size)
+    inside &= ~is_small[cells] & (_places(cells, inside, len(size)) >= company[cells])
+    taken = np.bincount(cells[inside], minlength=len(size))
+    told = np.where(is_new, is_new.sum() >= least, np.isin(asked, known[inside]))
     if not told.any():
         raise _too_few(least)
-    inside &= ~is_small[cells]
     fresh = asked[told & is_new]
-    halved = (taken > 0) & (taken < size) & ~is_small
+    halved = (taken > 0) & (taken < size)
     names = len(size) + np.cumsum(halved) - 1  # of the part of each halved cell that is in this evaluation
     cells = np.where(inside & halved[cells], names[cells], cells)
     grown = np.append(known, fresh)
@@ -98,11 +97,21 @@ def divide(known: Points, cells: Cells, asked: Points, least: int) -> tuple[Poin
     return grown[order], np.unique(cells[order], return_inverse=True)[1].astype(_CELL), told
 
 
+def _places(cells: Cells, inside: NDArray[np.bool_], n_cells: int) -> NDArray[np.int64]:
+    """Of each row that is asked for, its place among those of its cell, in the order of the rows; of others 0."""
+    places = np.zeros(len(cells), np.int64)
+    rows = np.flatnonzero(inside)
+    rows = rows[np.argsort(cells[rows], kind="stable")]
+    counts = np.bincount(cells[rows], minlength=n_cells)
+    places[rows] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return places
+
+
 def _too_few(least: int) -> PolicyError:
     return PolicyError(
         f"with earlier evaluations of this label, this one would tell of fewer than {least:,} rows by the difference "
         "(min_evaluation_rows and min_rows in the section [policy]). Evaluate on the same parts as before, with the "
-        "same seed and shares, or on parts that differ in more rows; where rows have left the table since, its "
+        "same seed and shares, or on parts that differ in more rows. Where too many rows have left since, its "
         f"operator can let earlier evaluations be forgotten ({EVALUATED_FILE})"
     )
 

@@ -19,6 +19,7 @@ from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
 from woodlot.jobs import row_job_messages as msg
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
+from woodlot.jobs.label_query import LabelQuery
 from woodlot.jobs.ordered import Once
 from woodlot.jobs.rows.own_rows import keep_seen, own_ids, own_rows
 from woodlot.jobs.rows.rows_orders import PredictRowsOrder, TrainRowsOrder
@@ -159,7 +160,18 @@ class PredictRowsWork(MessageHandler):
         taken.home.policy.check_rows(taken.loaded.n_rows, "rows")
         self.uncovered = privacy.uncovered_by_prediction(scored=scored, score_epsilon=order.score_epsilon)
         self._taken = taken
+        self._rows = np.arange(taken.loaded.n_rows)
+        self._query = LabelQuery(taken) if scored and order.score_epsilon is None else None
+        if self._query is not None:
+            self._query.check_day()
+            self._told(self._query)
         self._asked = Once()
+
+    def _told(self, query: LabelQuery) -> NDArray[np.bool_]:
+        """Which rows an exact score can be of: with reports, it must not tell of a few rows by the difference."""
+        with private_errors(self._taken.job, "its ids cannot be used"):
+            query.points(self._rows)
+        return query.check_rows(self._rows)
 
     @takes(msg.PredictRows)
     def _on_PredictRows(self, message: msg.PredictRows) -> msg.RowsPredicted:
@@ -178,12 +190,15 @@ class PredictRowsWork(MessageHandler):
             labels = table.values(taken.part.label)
             if taken.order.score_epsilon is not None:
                 counts = self._noisy_counts(message, labels, outputs, forest.classes, taken.order.score_epsilon)
-            else:
-                with private_errors(taken.job, "its labels cannot be used"):
-                    score = score_of(natural_type(labels), outputs, forest.classes)
+        known = None if self._query is None else self._told(self._query)
+        if known is not None:
+            with private_errors(taken.job, "its labels cannot be used"):
+                score = score_of(natural_type(labels[known]), outputs[known], forest.classes)
         # last of what can refuse: an order that comes to nothing costs nothing
         self._spend(table.n_rows)
-        home.store.keep_answers(taken.job, table, np.arange(table.n_rows), outputs, forest.classes)
+        if self._query is not None and known is not None:
+            self._query.pay(self._rows[known])
+        home.store.keep_answers(taken.job, table, self._rows, outputs, forest.classes)
         self._asked.note(message)
         told = table.n_rows if self.uncovered else None
         return msg.RowsPredicted(n_rows=told, score=score, counts=counts)
