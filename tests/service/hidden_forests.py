@@ -1,6 +1,6 @@
 """The forest that a hidden training between organisations must have grown: that of an open training with its draws.
 
-The draws follow from a secret of the dealer. It is read from the coordinator's state folder here, and nowhere else.
+The draws follow from a secret of the dealer. It is read from the dealer's state folder here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def open_forest(
     tables: dict[str, dict[str, pa.Table]],
     holder: str = "bank",
     drawn_by: str = "",
+    dealer: str = "coordinator",
 ) -> Grown:
     """Grow a forest in the open on the rows of a job, with the draws of its dealer, or of those in another job."""
     handlers = {}
@@ -85,7 +86,7 @@ def open_forest(
         secret = store.secret_for("forest", "codes")
         store.close()
         handlers[party] = VerticalParty(party, Table(names, columns, len(rows)), target=target, secret=secret)
-    secret = LastingSecret(root / "coordinator" / "state", "coordinator", "").of(drawn_by or job, "dealer draws")
+    secret = LastingSecret(root / dealer / "state", dealer, "").of(drawn_by or job, "dealer draws")
     draw, ledger = secret_draws(secret), Ledger()
 
     def drawn(self: Bootstrap, tree: int, n_rows: int) -> NDArray[np.uint32]:

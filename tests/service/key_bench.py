@@ -12,6 +12,7 @@ from party_bench import Bench, Recorded, play, train_order
 from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as jobs
+from woodlot.jobs.hidden.helper_dealing import DealerBook
 from woodlot.jobs.key_store import KeyStore
 from woodlot.jobs.member_job import MemberHome, MemberJob
 from woodlot.jobs.order_seal import common_fields
@@ -47,6 +48,7 @@ class KeyBench(Bench):
                 trust=Trust(identity.authority, self.world.root / name / "identity" / REVOKED),
                 policy=Policy(protocols=PROTOCOLS, train=("alice",), predict=("alice",), weak_keys=True),
                 store=KeyStore(root / name / "state" / "keys", forgets=forgets and name == "keys"),
+                dealt=DealerBook(root / name / "state"),
                 n_jobs=1,
                 replays=lambda job: False,
             )

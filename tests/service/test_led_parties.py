@@ -288,8 +288,10 @@ def test_a_leader_names_the_dealer_that_deals_otherwise_than_before() -> None:
     assert "the dealer deals other numbers" in told_apart(
         before, led.LeadOn(frames=frames | {DEALER: np.ones(5, np.uint8)})
     )
-    for other in (frames | {OTHER: np.zeros(3, np.uint8)}, {OTHER: frames[OTHER]}):
-        assert told_apart(before, led.LeadOn(frames=other)) == ""
+    other = frames | {OTHER: np.zeros(3, np.uint8)}
+    assert f"{OTHER!r} has answered the same step otherwise" in told_apart(before, led.LeadOn(frames=other))
+    for strange in (other | {DEALER: np.ones(5, np.uint8)}, {OTHER: frames[OTHER]}):
+        assert told_apart(before, led.LeadOn(frames=strange)) == ""
     assert told_apart(before, led.TakeFrames(frames=frames)) == ""
 
 

@@ -99,7 +99,7 @@ def search(
         with connecting(access):
             federation = connect(
                 access.address, access.identity, tables=of.tables, parties=of.parties, align=config.align.method,
-                layout=of.layout, lead=of.lead, server=of.server,
+                layout=of.layout, lead=of.lead, server=of.server, dealer=of.dealer,
             )  # fmt: skip
         with federation, _progress() as federation.watch:
             try:

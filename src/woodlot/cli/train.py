@@ -116,6 +116,10 @@ def train(
     server: Annotated[
         str | None, typer.Option(metavar="PARTY", help="The second server, for --protection hidden.")
     ] = None,
+    dealer: Annotated[
+        str | None,
+        typer.Option(metavar="MEMBER", help="The helper that deals, for --protection hidden; else the coordinator."),
+    ] = None,
     split: SplitOption = None,
     split_seed: SplitSeedOption = None,
     features: FeaturesOption = None,
@@ -145,6 +149,7 @@ def train(
                 "key_service": key_service,
                 "lead": lead and lead.value,
                 "server": server,
+                "dealer": dealer,
                 "split": split,
                 "split_seed": split_seed,
                 "features": parse_columns(features, "--features"),
@@ -237,6 +242,7 @@ def _submit(config: JobConfig, origin: str, access: Access) -> tuple[JobFacts, C
             key_service=job.key_service,
             lead=job.lead,
             server=job.server,
+            dealer=job.dealer,
         )
         try:
             return federation.client.submit(order_of(_rows_of(federation, job))), federation.client

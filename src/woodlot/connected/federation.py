@@ -20,6 +20,7 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import Answer, GrownForest, Labels, Route
 from woodlot.federation.interface import OnProgress, ScoreHere, Settings, Shuffled
+from woodlot.jobs.hidden_roles import named_dealer
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.forest_plan import ForestPlan, Task
 from woodlot.protocols.core.leavers import check_hidden_leaver, check_leaver, check_leavers, usual_level
@@ -62,6 +63,7 @@ def connect(
     key_service: str | None = None,
     lead: Lead | None = None,
     server: str | None = None,
+    dealer: str | None = None,
 ) -> ConnectedFederation:
     """Connect to the parties of a federation through its coordinator.
 
@@ -95,7 +97,10 @@ def connect(
         coordinator says that no party leads it.
     server : str, optional
         The second server of trainings with ``protection="hidden"``: a party that works together neither with the label
-        holder nor with the coordinator, which deals. By default the first party that is not the label holder.
+        holder nor with the dealer. By default the first party that is not the label holder.
+    dealer : str, optional
+        The helper that deals for forests with ``protection="hidden"``, a member without tables. It works together
+        neither with the label holder nor with the second server. By default the coordinator deals.
 
     Returns
     -------
@@ -129,7 +134,7 @@ def connect(
     try:
         return federation_at(
             client, tables=tables, parties=parties, align=align, join=join, layout=layout, helper=helper,
-            key_service=key_service, lead=lead, server=server,
+            key_service=key_service, lead=lead, server=server, dealer=dealer,
         )  # fmt: skip
     except BaseException:
         client.close()
@@ -148,22 +153,28 @@ def federation_at(
     key_service: str | None = None,
     lead: Lead | None = None,
     server: str | None = None,
+    dealer: str | None = None,
 ) -> ConnectedFederation:
     """The federation of a client that is there already; other parameters as for `connect`."""
     if parties is None:
         known = client.parties() if isinstance(tables, str) else tables
-        parties = tuple(party for party in known if party not in (helper, key_service))
+        parties = tuple(party for party in known if party not in (helper, key_service, dealer))
     names = dict.fromkeys(parties, tables) if isinstance(tables, str) else dict(tables)
     if not parties or set(names) != set(parties):
         raise DataError(f"tables must name one table for each of the parties {list(parties)}, not {list(names)}")
     if server is not None and server not in parties:
         raise DataError(f"the second server {server!r} is not among the parties {list(parties)}")
+    if dealer is not None and (dealer in parties or layout == "rows"):
+        raise DataError(
+            f"the dealer {dealer!r} must be a helper, which has no table, and the layout must be 'columns': name a "
+            "helper of the federation, or leave dealer out"
+        )
     chosen = {p: names[p] for p in parties}
     if layout == "rows":
         from woodlot.connected.connected_rows import ConnectedRowFederation
 
         return ConnectedRowFederation(client, chosen)
-    return ConnectedFederation(client, chosen, align, join, helper, key_service, lead, server)
+    return ConnectedFederation(client, chosen, align, join, helper, key_service, lead, server, dealer)
 
 
 class ConnectedFederation(DriftedParts):
@@ -197,10 +208,12 @@ class ConnectedFederation(DriftedParts):
         key_service: str | None = None,
         lead: Lead | None = None,
         server: str | None = None,
+        dealer: str | None = None,
     ) -> None:
         self.client = client
         self._lead = lead
         self._server = server
+        self._dealer = dealer
         self._members = (helper, key_service)
         self.parties = tuple(tables)
         self._tables = dict(tables)
@@ -319,7 +332,7 @@ class ConnectedFederation(DriftedParts):
                 **own.get(party, {}),
             )
             for party, table in (self._tables if tables is None else tables).items()
-        } | {member: Part() for member in members}
+        } | {member: Part(**relay) for member in members}
         alignment = None if self._alignment is None else self._alignment.job
         fields = self.order_fields(parts) | self._fields | {"alignment": alignment} | self._row_fields()
         return fields | ({"led_by": leader} if leader else {})
@@ -338,16 +351,19 @@ class ConnectedFederation(DriftedParts):
         self._require_inner()
         leader, told = self._leader_for(labels), dict(settings)
         hidden: dict[str, Any] = {}
+        members: tuple[str, ...] = ()
         if plan.protection == "hidden":
             plan.check_hidden()
             self._require_holder(plan)
             hidden["server"] = self._server_among(self.parties, labels.holder)
+            if self._dealer is not None:
+                hidden["dealer"], members = self._dealer, (self._dealer,)
         if leader and isinstance(plan.class_weight, tuple):
             secret, told = _class_secret(plan.class_weight, settings)
-            fields = self._common(labels, leader=leader, secret=secret, own=self._chosen)
+            fields = self._common(labels, None, members, leader=leader, secret=secret, own=self._chosen)
             plan = replace(plan, class_weight=None)
         else:
-            fields = self._common(labels, leader=leader, own=self._chosen)
+            fields = self._common(labels, None, members, leader=leader, own=self._chosen)
         return TrainOrder(**fields, **hidden, holder=labels.holder, plan=plan, settings=json.dumps(told), name=name)
 
     def _server_among(self, parties: Sequence[str], holder: str) -> str:
@@ -368,12 +384,9 @@ class ConnectedFederation(DriftedParts):
         return server
 
     def _require_holder(self, plan: ForestPlan | LinearPlan) -> None:
-        """Refuse a hidden training that the coordinator would run: it is the dealer."""
+        """Refuse a hidden training that the coordinator would run: it would see what the two servers open."""
         if plan.protection == "hidden" and self._lead == "coordinator":
-            raise DataError(
-                "with protection='hidden' the label holder leads, and the coordinator is the dealer; connect with "
-                "lead='holder', the default"
-            )
+            raise DataError("with protection='hidden' the label holder leads; connect with lead='holder', the default")
 
     def _leader_for(self, labels: Labels) -> str:
         """The party that leads a training; empty: the coordinator runs it."""
@@ -427,6 +440,8 @@ class ConnectedFederation(DriftedParts):
         helper, key_service = self._members
         keys = key_fields(self.client, model.model, helper=helper, key_service=key_service) if model.revocable else {}
         members = [keys[role] for role in ("helper", "key_service") if role in keys]
+        if (dealer := named_dealer(model.dealer)) is not None:
+            members.append(dealer)
         fields = self._common(labels, staying, members, leader=self._leader_of(model.model))
         fields.pop("subset", None)  # on the rows of the training
         fields |= {"alignment": model.model, "join": "inner"}
@@ -438,7 +453,7 @@ class ConnectedFederation(DriftedParts):
         if level == 2:
             raise DataError("level 2 begins a new epoch of keys: it is for revocable forests; use level 1 or 3")
         if model.is_hidden:
-            fields["server"] = self._server_among(tuple(staying), model.holder)
+            fields |= {"server": self._server_among(tuple(staying), model.holder), "dealer": model.dealer}
         return RevokeOrder(**fields, level=3 if level == 3 else 1)
 
     def train_revocable_order(
@@ -709,6 +724,10 @@ class ConnectedFederation(DriftedParts):
 
         self._require_inner()
         self._require_holder(plan)
+        if plan.protection == "hidden" and self._dealer is not None:
+            raise DataError(
+                "the coordinator deals for linear models, not a helper: connect without dealer, or train a forest"
+            )
         leader, told = self._leader_for(labels), dict(settings)
         if leader and plan.class_weight:
             secret, told = _class_secret(plan.class_weight, settings)

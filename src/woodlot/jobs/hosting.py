@@ -17,7 +17,7 @@ import msgspec
 from woodlot.exceptions import DataError, JobFailed, PolicyError, WoodlotError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving
+from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving, check_same_dealer
 from woodlot.jobs.job_store import JobStore, StoredJob
 from woodlot.jobs.kind import CoordinatorHost, Kept, Kind, Rounds, kind_of, outcome_of
 from woodlot.jobs.leaving_orders import Revocation
@@ -88,6 +88,7 @@ class JobHost:
             raise DataError(f"model {model} was replaced by {facts.replaced_by} when a party left it; use that one")
         if facts is not None and isinstance(order, RevokeOrder):
             check_hidden_leaving(order, hidden=facts.is_hidden)
+            check_same_dealer(order, facts.dealer)
         if facts is not None and facts.leader != leader and not kind.erases:
             if not facts.leader:
                 raise DataError(

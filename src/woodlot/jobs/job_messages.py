@@ -398,6 +398,8 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         order says.
     grown : str, unset by default
         "hidden" where it has grown on secret shares, and no message has told which row goes where.
+    dealer : str, unset by default
+        The helper that has dealt for it; unset: the coordinator, or nobody.
 
     """
 
@@ -428,6 +430,7 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Number of trees, and the out-of-bag score of as many."""
     led_by: str | msgspec.UnsetType = msgspec.UNSET
     grown: Literal["hidden"] | msgspec.UnsetType = msgspec.UNSET
+    dealer: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def leader(self) -> str:

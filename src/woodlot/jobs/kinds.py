@@ -64,6 +64,7 @@ KINDS = (
         keeps_order="done",
         led=True,
         dealer=deal_hidden,
+        with_members=True,  # a helper may deal
     ),
     Kind(
         order=PredictOrder,
@@ -89,6 +90,7 @@ KINDS = (
         keeps_order="ended",  # it is the notice to the leaver
         led=True,
         dealer=deal_leaving,
+        with_members=True,
     ),
     Kind(
         order=EvaluateOrder,

@@ -1,4 +1,7 @@
-"""One job at a helper or a key service: the order is checked, then the messages about keys are answered."""
+"""One job at a helper or a key service: the order is checked, then the messages about keys are answered.
+
+A helper can be the dealer of hidden trainings, too; see `woodlot.jobs.hidden.helper_dealing`.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,12 @@ import msgspec
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.hidden.helper_dealing import DealerBook, HelperDealing
 from woodlot.jobs.home import JobSigner
 from woodlot.jobs.key_store import KeyStore
+from woodlot.jobs.led.led_messages import LeaderMet, LedJobOpened, MeetLeader, SealedReply, SealedRequest
 from woodlot.jobs.order_seal import check_age, check_passed_on, housekeeping_job, open_part
-from woodlot.jobs.orders import Part
+from woodlot.jobs.orders import Order, Part, RevokeOrder, TrainOrder
 from woodlot.jobs.party_job import OpenedJob, OpeningState
 from woodlot.jobs.policy import Policy
 from woodlot.jobs.revocable.provider_work import check_epoch, check_kept_scheme, check_ticket
@@ -52,6 +57,7 @@ class MemberHome:
     trust: Trust
     policy: Policy
     store: KeyStore
+    dealt: DealerBook
     n_jobs: int
     replays: Callable[[str], bool]
     tally: JobTally = field(default_factory=JobTally)
@@ -67,12 +73,13 @@ class MemberJob(OpenedJob):
         self._order: MemberOrder | RevocableOrder | None = None
         self._user = ""
         self._member: KeyMember | None = None
+        self._dealing: HelperDealing | None = None
         self._part = Part()  # what the user has sealed to this member, of a prediction
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing has been opened here, as in jobs that only bring news."""
-        return self._member is None
+        return self._member is None and self._dealing is None
 
     def has_done(self, message: Message) -> bool:
         """Whether the epoch that this message of the job has prepared is in use, and what it was made of is erased."""
@@ -92,7 +99,7 @@ class MemberJob(OpenedJob):
         return member.handle(message)
 
     @takes(msg.OpenJob, when=OpeningState.new, then=OpeningState.open)
-    def _on_OpenJob(self, message: msg.OpenJob) -> msg.JobOpened:
+    def _on_OpenJob(self, message: msg.OpenJob) -> msg.JobOpened | LedJobOpened:
         home = self._home
         again = home.replays(self._job)
         try:
@@ -105,6 +112,11 @@ class MemberJob(OpenedJob):
         home.policy.check_order(order.kind, user)
         if not again:
             check_age(order)
+        if isinstance(order, TrainOrder | RevokeOrder) and home.role == "helper" and order.dealer == name:
+            part = open_part(order, home.identity)
+            self._dealing = HelperDealing(self._signer(), home.dealt, order, user, message, part)
+            self._take(order, user, again=again)
+            return self._dealing.opened
         if not isinstance(order, MemberOrder | RevocableOrder) or name != (
             order.helper if home.role == "helper" else order.key_service
         ):
@@ -117,9 +129,29 @@ class MemberJob(OpenedJob):
             self._check_own_leaving(order)
         self._member = self._make(order)
         self._order, self._user = order, user
-        home.tally.take(self._job, order.kind, again=again)
-        log_taken(order, user)
+        self._take(order, user, again=again)
         return msg.JobOpened(n_aligned=None, fingerprint="")
+
+    def _take(self, order: Order, user: str, *, again: bool) -> None:
+        self._home.tally.take(self._job, order.kind, again=again)
+        log_taken(order, user)
+
+    def _signer(self) -> JobSigner:
+        """This member in the agreements of the job."""
+        return JobSigner(self._home.identity, self._home.trust, lambda: self._home.replays(self._job))
+
+    @takes(MeetLeader, when=OpeningState.open, then=OpeningState.led)
+    def _on_MeetLeader(self, message: MeetLeader) -> LeaderMet:
+        return self._dealer(message).meet(message)
+
+    @takes(SealedRequest, when=OpeningState.led)
+    def _on_SealedRequest(self, message: SealedRequest) -> SealedReply:
+        return self._dealer(message).answer(message)
+
+    def _dealer(self, message: Message) -> HelperDealing:
+        if self._dealing is None:
+            raise RemoteProtocolError(f"Unexpected {type(message).__name__}: the order does not name a dealer")
+        return self._dealing
 
     def _check_own_leaving(self, order: RevokeRevocableOrder) -> None:
         """Refuse a party's order to leave keys that it has no part in, or to leave others behind without keys.
@@ -144,7 +176,7 @@ class MemberJob(OpenedJob):
             "entropy": lambda purpose: home.store.secret_for(model, job, purpose),
             "keys": keys,
             "ended": ended,
-            "signer": JobSigner(home.identity, home.trust, lambda: home.replays(job)),
+            "signer": self._signer(),
             "setting": order.setting if isinstance(order, KeysOrder | RevocableOrder) else "standard",
             "keep": lambda fresh: home.store.keep(model, job, fresh, leavers),
             "check_present": lambda keys: None if home.replays(job) else home.store.check_present(model, keys),

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 import msgspec
 
 from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.jobs.hidden_roles import check_hidden_roles, without_dealer
 from woodlot.jobs.model_names import check_model_name
 from woodlot.protocols.core.forest_plan import ForestPlan, Task
 from woodlot.protocols.core.message import Role
@@ -270,8 +271,9 @@ class TrainOrder(AlignedOrder, frozen=True, tag="train"):
     name : str
         What the user calls the model.
     server : str, unset by default
-        Of a hidden training, the party that is the second server. The first one is the label holder, which leads; the
-        dealer is the coordinator.
+        Of a hidden training, the party that is the second server. The first one is the label holder, which leads.
+    dealer : str, unset by default
+        Of a hidden training, the helper that deals. It is among the parties and has no rows. Unset: the coordinator.
 
     """
 
@@ -283,6 +285,12 @@ class TrainOrder(AlignedOrder, frozen=True, tag="train"):
     settings: str
     name: str = ""
     server: str | msgspec.UnsetType = msgspec.UNSET
+    dealer: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def row_parties(self) -> tuple[str, ...]:
+        """Those of the parties that have rows: all but a helper that deals."""
+        return without_dealer(self.parties, self.dealer)
 
     @property
     def is_hidden(self) -> bool:
@@ -300,15 +308,12 @@ class TrainOrder(AlignedOrder, frozen=True, tag="train"):
         """As every order; and a hidden training has three different parties that must not work together."""
         super().check()
         if not self.is_hidden:
-            if not isinstance(self.server, msgspec.UnsetType):
-                raise RemoteProtocolError("a second server is named for protection='hidden' only")
+            if (self.server, self.dealer) != (msgspec.UNSET, msgspec.UNSET):
+                raise RemoteProtocolError("a second server or a dealer is named for protection='hidden' only")
             return
         if self.leader is None:
-            raise RemoteProtocolError(
-                "with protection='hidden' the label holder leads, and the coordinator is the dealer; order with "
-                "lead='holder'"
-            )
-        _check_server(self.second_server, self.holder, self.parties)
+            raise RemoteProtocolError("with protection='hidden' the label holder leads; order with lead='holder'")
+        check_hidden_roles(self.holder, self.second_server, self.dealer, self.parties)
         try:
             self.plan.check_hidden()
         except DataError as error:
@@ -423,6 +428,8 @@ class RevokeOrder(AlignedOrder, frozen=True, tag="revoke"):
         What the label holder's labels are.
     server : str, unset by default
         Of a forest that was grown hidden: the second server of growing it again; see `TrainOrder`.
+    dealer : str, unset by default
+        Of a forest for which a helper has dealt: this helper, which knows the draws of the training.
 
     """
 
@@ -434,18 +441,26 @@ class RevokeOrder(AlignedOrder, frozen=True, tag="revoke"):
     task: Task
     level: Literal[1, 3] = 1
     server: str | msgspec.UnsetType = msgspec.UNSET
+    dealer: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def row_parties(self) -> tuple[str, ...]:
+        """Those of the parties that have rows: all but a helper that deals."""
+        return without_dealer(self.parties, self.dealer)
 
     def check(self) -> None:
         """Refuse what cannot be; see `Order`."""
         super().check()
         check_left(self.leaver, self.parties)
         if isinstance(self.server, msgspec.UnsetType):
+            if not isinstance(self.dealer, msgspec.UnsetType):
+                raise RemoteProtocolError("the order names a dealer and no second server")
             return
         if self.leader is None or self.level != 3:
             raise RemoteProtocolError(
                 "a second server is named where a hidden forest is grown again: its label holder leads, at level 3"
             )
-        _check_server(self.server, self.leader, self.parties)
+        check_hidden_roles(self.leader, self.server, self.dealer, self.parties)
 
 
 class ScoreOrder(LedOrder, frozen=True, kw_only=True, tag="score"):
@@ -472,14 +487,6 @@ class ScoreOrder(LedOrder, frozen=True, kw_only=True, tag="score"):
 def check_evaluation(order: AnsweredOrder) -> None:
     if order.score_at is None or order.deliver_to is not None or order.give_answers:
         raise RemoteProtocolError("an evaluation names the label holder, and gives the answers to it alone")
-
-
-def _check_server(server: str, holder: str, parties: tuple[str, ...]) -> None:
-    if server not in parties or server == holder:
-        raise RemoteProtocolError(
-            f"the second server of a hidden training is a party of it and not its label holder; {server!r} is not such "
-            "a party"
-        )
 
 
 def check_left(leaver: str, parties: tuple[str, ...]) -> None:

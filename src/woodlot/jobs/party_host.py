@@ -8,6 +8,7 @@ from pathlib import Path
 from woodlot.data.sources import TableSource
 from woodlot.data.whole_files import state_folder
 from woodlot.identity.identity import Identity, Trust
+from woodlot.jobs.hidden.helper_dealing import DealerBook
 from woodlot.jobs.home import PartyHome
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.member_job import MemberHome, MemberJob, MemberRole
@@ -113,6 +114,7 @@ class MemberHost(_Host):
             trust=trust,
             policy=policy,
             store=KeyStore(folder / KEYS_FOLDER, forgets=role == "key service"),
+            dealt=DealerBook(folder),
             n_jobs=n_jobs,
             replays=self._sessions.replays,
         )

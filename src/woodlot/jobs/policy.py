@@ -132,7 +132,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Whether splits may be encrypted under keys of less than 2048 bits, as in the paper or in tests.
     helpers, key_services : tuple of str
         Whom this party takes as helper and as key service of encrypted splits, by the names in their certificates.
-        Together they can read the splits, so an order that names others is refused.
+        Together they can read the splits, so an order that names others is refused. A helper that deals for a hidden
+        training must be listed, too: with one of the two servers it could read everything.
     predictions_per_day : int or "unlimited"
         Rows that are predicted in one day (UTC), for all users together.
     trainings_per_day : int or "unlimited"
@@ -349,6 +350,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     f"{msgspec.json.encode(name).decode()} to the setting {setting} in the section [policy] of its "
                     "configuration"
                 )
+
+    def check_dealer(self, dealer: str | None) -> None:
+        """Refuse a helper as the dealer of a hidden training that this party does not know as such."""
+        if dealer is not None and dealer not in self.helpers:
+            raise PolicyError(
+                f"this party does not trust {dealer!r} to deal for hidden trainings; its operator can add "
+                f"{msgspec.json.encode(dealer).decode()} to the setting helpers in the section [policy] of its "
+                "configuration"
+            )
 
     def check_leaf(self, min_samples_leaf: int) -> None:
         """Refuse to grow leaves that are smaller than the policy allows."""

@@ -264,6 +264,8 @@ class PartyConfig(_ConfigFile, frozen=True, kw_only=True):
 class MemberConfig(_ConfigFile, frozen=True, kw_only=True):
     """``helper.toml`` and ``keys.toml``: the two roles that encrypted forests need besides parties.
 
+    A helper can also deal for hidden trainings.
+
     Attributes
     ----------
     coordinator, identity, state, revocations, n_jobs, message_limit, log_format, monitor
@@ -324,6 +326,8 @@ class JobSettings(Section, frozen=True, kw_only=True):
         Whose process runs the training; None: the label holder's, where a party can lead.
     server : str or None
         The second server of a training with ``protection = "hidden"``; None: the first party without the label.
+    dealer : str or None
+        The helper that deals for a training with ``protection = "hidden"``; None: the coordinator.
     split : float or None
         Share of the common rows that is held out; None: all are learnt from.
     split_seed : int
@@ -347,6 +351,7 @@ class JobSettings(Section, frozen=True, kw_only=True):
     key_service: str | None = None
     lead: Literal["coordinator", "holder"] | None = None
     server: str | None = None
+    dealer: str | None = None
     split: Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None
     split_seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     features: dict[str, tuple[str, ...] | Literal["*"]] | None = None

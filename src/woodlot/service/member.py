@@ -6,6 +6,7 @@ import socket
 
 from woodlot.data.whole_files import state_folder
 from woodlot.exceptions import ConfigError
+from woodlot.jobs.hidden.helper_dealing import DealerBook
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.member_job import MemberHome, MemberJob, MemberRole
 from woodlot.service.agent import Agent
@@ -45,6 +46,7 @@ class MemberService(Agent):
             trust=self.trust,
             policy=config.policy,
             store=KeyStore(config.state / KEYS_FOLDER, forgets=role == "key service"),
+            dealt=DealerBook(config.state),
             n_jobs=effective_jobs(config.n_jobs),
             replays=lambda job: self._sessions.replays(job),
             tally=self.tally,

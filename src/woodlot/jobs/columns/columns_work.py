@@ -20,6 +20,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.row_selection import own_row_key, seen_points, selected_rows
 from woodlot.jobs.drift.drift_references import ColumnsReference
 from woodlot.jobs.hidden.hidden_part import HIDDEN, HiddenPart, hidden_leader
+from woodlot.jobs.hidden_roles import named_dealer
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore, forest_of_model
 from woodlot.jobs.label_query import label_query
@@ -94,6 +95,7 @@ class ColumnsWork(MessageHandler):
         if isinstance(order, TrainOrder):
             self.home.policy.check_plan(order.plan)
             self.home.policy.check_protection(order.plan.protection)
+            self.home.policy.check_dealer(named_dealer(order.dealer))
 
     @property
     def n_aligned(self) -> int | None:

@@ -147,4 +147,5 @@ def model_facts(
         cost=account["cost"],
         led_by=order.led_by,
         grown="hidden" if isinstance(order, TrainOrder) and order.is_hidden else msgspec.UNSET,
+        dealer=order.dealer if isinstance(order, TrainOrder) else msgspec.UNSET,
     )

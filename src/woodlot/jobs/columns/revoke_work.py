@@ -6,6 +6,7 @@ from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.columns_work import ALIGNMENT, FOREST, ColumnsWork
 from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving, training_without
+from woodlot.jobs.hidden_roles import named_dealer
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.ordered import OrderedRegrowing
 from woodlot.jobs.orders import RevokeOrder, TrainOrder
@@ -41,6 +42,7 @@ class RevokeWork(ColumnsWork, refuses=_REFUSED):
         self.home.store.check_leaver(taken.order.model, taken.order.leaver, taken.part.label)
         protection = self.home.store.plan_of(taken.order.model, ForestPlan).protection
         self.home.policy.check_protection(protection)
+        self.home.policy.check_dealer(named_dealer(taken.order.dealer))
         check_hidden_leaving(taken.order, hidden=protection == "hidden")
 
     def _features(self) -> list[str]:

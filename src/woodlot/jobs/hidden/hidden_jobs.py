@@ -1,4 +1,4 @@
-"""A hidden training at the label holder, which leads, and at the coordinator, which deals."""
+"""A hidden training at the label holder, which leads, and at the dealer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Generator
 
 from woodlot.exceptions import DataError
 from woodlot.jobs.columns.columns_work import ColumnsWork
-from woodlot.jobs.hidden.ordered_hidden import OrderedDealing, training_without
+from woodlot.jobs.hidden.ordered_hidden import OrderedDealing, dealer_of, training_without
+from woodlot.jobs.hidden_roles import named_dealer
 from woodlot.jobs.kind import CoordinatorHost
-from woodlot.jobs.led.dealing import DEALER, DealerSeat
+from woodlot.jobs.led.dealing import DealerSeat
 from woodlot.jobs.orders import RevokeOrder, TrainOrder
 from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.protocols.core.forest_plan import ForestPlan
@@ -26,7 +27,7 @@ def grow_hidden(order: TrainOrder, host: CoordinatorHost) -> Generator[Round, di
     if not isinstance(own, ColumnsWork):
         raise DataError("a hidden training is led by the label holder's service; order with lead='holder'")
     grown: HiddenForest = yield from train_hidden(
-        order.plan, order.parties, own.hidden_leader(), order.second_server, DEALER
+        order.plan, order.row_parties, own.hidden_leader(), order.second_server, dealer_of(order)
     )
     own.keep_hidden(grown.own)
     return (yield from complete_forest(order.plan, grown.forest, order.holder, host.n_jobs))
@@ -41,19 +42,19 @@ def regrow_hidden(
 
 
 def deal_hidden(order: TrainOrder, seat: DealerSeat) -> Handler | None:
-    """The dealer of a hidden training; other trainings have none. Runs at the coordinator."""
-    return HiddenDealing(order, seat) if order.is_hidden else None
+    """The dealer of a hidden training, where the coordinator is it; other trainings have none here."""
+    return HiddenDealing(order, seat) if order.is_hidden and named_dealer(order.dealer) is None else None
 
 
 class HiddenDealing:
-    """Deals for one order: which rows trees draw is known to nobody else.
+    """Deals for one order, at the coordinator or at a helper: which rows trees draw is known to nobody else.
 
     Parameters
     ----------
     order : TrainOrder
         What was ordered.
     seat : DealerSeat
-        What the coordinator has for it.
+        What the dealer has for it.
     draws : bytes, optional
         The secret from which the draws follow; by default one of the job.
 
@@ -62,7 +63,7 @@ class HiddenDealing:
     def __init__(self, order: TrainOrder, seat: DealerSeat, draws: bytes | None = None) -> None:
         self._watch = OrderedDealing(order, seat.n_rows)
         self._dealer = ShuffleDealer(
-            DEALER,
+            dealer_of(order),
             entropy=seat.entropy,
             draws=secret_draws(draws or seat.entropy("draws")),
             job=order.job,
@@ -72,4 +73,6 @@ class HiddenDealing:
     def handle(self, message: Message) -> Message:
         """Answer what was ordered."""
         self._watch.check(message)
-        return self._dealer.handle(message)
+        reply = self._dealer.handle(message)
+        self._watch.note(message)
+        return reply

@@ -6,6 +6,7 @@ from woodlot.exceptions import DataError
 from woodlot.jobs.columns.revoke_jobs import training_of
 from woodlot.jobs.hidden.hidden_jobs import HiddenDealing
 from woodlot.jobs.hidden.ordered_hidden import training_without
+from woodlot.jobs.hidden_roles import named_dealer
 from woodlot.jobs.led.dealing import DealerSeat, dealer_entropy
 from woodlot.jobs.orders import RevokeOrder, TrainOrder
 from woodlot.runtime.drivers import Handler
@@ -22,5 +23,7 @@ def deal_leaving(order: RevokeOrder, seat: DealerSeat) -> Handler | None:
     if not seat.store.model_facts(order.model).is_hidden:
         return None
     training = training_of(seat.store, order.model, TrainOrder)
+    if named_dealer(training.dealer) is not None:  # a helper has dealt, and deals again
+        return None
     draws = dealer_entropy(seat.store, training.job)("draws")
     return HiddenDealing(training_without(order, training.plan), seat, draws)

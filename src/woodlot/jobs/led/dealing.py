@@ -7,7 +7,9 @@ same order, so its state is rebuilt after a restart by the relay's journal. What
 requests, from the order, and from the coordinator's lasting secret: the leader refuses a request that was answered
 before and comes with other numbers.
 
-A dealer learns what the leader tells it, and it must not work together with any party of the job.
+A dealer learns what the leader tells it, and it must not work together with any party of the job. An order may name a
+helper as the dealer: then the leader asks that one, by sealed frames as it asks parties, and the coordinator deals
+nothing (`woodlot.jobs.hidden.helper_dealing`).
 """
 
 from __future__ import annotations
@@ -37,18 +39,18 @@ DEALER = Role.dealer.value
 
 @dataclass(frozen=True, eq=False)
 class DealerSeat:
-    """What the coordinator has as the dealer of one job.
+    """What the coordinator, or a helper, has as the dealer of one job.
 
     Attributes
     ----------
     identity, trust
-        Who the coordinator is, and whom it believes.
+        Who the dealer is, and whom it believes.
     entropy : Entropy
         Its secrets: the same for the same job and purpose, also after a restart.
     again : bool
         Whether the job was begun before: certificates may have expired since.
-    n_rows : int
-        The common rows of the parties, as the coordinator has had them found.
+    n_rows : int or None
+        The common rows of the parties, as the coordinator has had them found. None: at a helper, which is told later.
     store : JobStore, optional
         The coordinator's record of former jobs.
 
@@ -58,12 +60,12 @@ class DealerSeat:
     trust: Trust
     entropy: Entropy
     again: bool
-    n_rows: int
+    n_rows: int | None
     store: JobStore | None = None
 
     @property
     def signer(self) -> JobSigner:
-        """The coordinator in agreements on keys, among parties."""
+        """The dealer in agreements on keys, among parties."""
         return JobSigner(self.identity, self.trust, lambda: self.again)
 
 
@@ -74,7 +76,7 @@ def dealer_entropy(store: JobStore, job: str) -> Entropy:
 
 @dataclass(frozen=True, eq=False)
 class DealtSigner(JobSigner):
-    """A party in agreements on keys in which the coordinator takes part as the dealer.
+    """A party in agreements on keys in which the coordinator may take part as the dealer.
 
     Attributes
     ----------

@@ -13,25 +13,32 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
+import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from numpy.typing import NDArray
 
 from woodlot.exceptions import RemoteProtocolError
-from woodlot.jobs.home import PartyHome
+from woodlot.jobs.home import JobSigner
 from woodlot.jobs.job_messages import OpenJob
-from woodlot.jobs.led.led_messages import LedKey
+from woodlot.jobs.led.led_messages import LeaderMet, LedKey, MeetLeader, SealedReply, SealedRequest
 from woodlot.jobs.orders import Order
 from woodlot.jobs.padding import pad, unpad
 from woodlot.protocols.core.agreement import MIN_SECRET, Agreement, derive
+from woodlot.protocols.core.message import Message
+from woodlot.runtime.codec import decode, encode
 
 TAG = "woodlot led job 1"
 PURPOSE = "key of a led job"
 """What parties' identities sign their keys for."""
 
 _NONCE_BYTES = 12
+
+HEADER_BYTES = 256
+"""More than an answer to a prediction has besides its arrays, or between them."""
 
 
 class Seal:
@@ -89,8 +96,12 @@ class LedKeys:
 
     Parameters
     ----------
-    home : PartyHome
-        The party.
+    name : str
+        The party, or the helper that deals.
+    private : bytes
+        Its secret for this job, from which its key follows.
+    signer : JobSigner
+        Signs its key, and checks those of the others.
     order : Order
         The job.
     opening : OpenJob
@@ -100,21 +111,16 @@ class LedKeys:
 
     """
 
-    def __init__(self, home: PartyHome, order: Order, opening: OpenJob, relay: bytes) -> None:
+    def __init__(
+        self, name: str, private: bytes, signer: JobSigner, order: Order, opening: OpenJob, relay: bytes
+    ) -> None:
         if len(relay) < MIN_SECRET:
             raise RemoteProtocolError(f"the order has a secret of {len(relay)} bytes for its parties, not {MIN_SECRET}")
         self._relay = relay
         self._order = order
         self._opening = opening
-        self._name = home.identity.name
-        self._agreement = Agreement(
-            self._name,
-            tag=TAG,
-            purpose=PURPOSE,
-            job=order.job,
-            private=home.store.secret_for(order.job, TAG),
-            signer=home.signer(order.job),
-        )
+        self._name = name
+        self._agreement = Agreement(name, tag=TAG, purpose=PURPOSE, job=order.job, private=private, signer=signer)
         unsigned = LedKey(share=self._agreement.share, certificate=self._agreement.certificate)
         self.own = self._agreement.sign(opening, unsigned)
 
@@ -126,3 +132,51 @@ class LedKeys:
             party: Ways(secret + self._relay, agreed.transcript, self._order.job, self._name, party)
             for party, secret in agreed.exchanged.items()
         }
+
+
+class LeaderFrames:
+    """The side of who does not lead: it opens the frames of the leader in their order, and seals the answers.
+
+    Parameters
+    ----------
+    keys : LedKeys
+        Its key in the job.
+    leader : str
+        The party that leads.
+
+    """
+
+    def __init__(self, keys: LedKeys, leader: str) -> None:
+        self._keys = keys
+        self._leader = leader
+        self._answered = 0
+        self.ways: Ways | None = None
+
+    def meet(self, message: MeetLeader) -> LeaderMet:
+        """Take the keys of the others."""
+        self.ways = self._keys.ways(message.keys)[self._leader]
+        return LeaderMet()
+
+    def answer(
+        self, message: SealedRequest, handle: Callable[[Message], Message], most_bytes: Callable[[Message], int]
+    ) -> SealedReply:
+        """Answer a frame of the leader; its number is that of the frames before it, plus one."""
+        number = self._answered + 1
+        sealed = self.answer_as(number, message.frame, handle, most_bytes)
+        self._answered = number
+        return sealed
+
+    def answer_as(
+        self,
+        number: int,
+        frame: NDArray[np.uint8],
+        handle: Callable[[Message], Message],
+        most_bytes: Callable[[Message], int],
+    ) -> SealedReply:
+        """Answer the frame of a number; the reply is as long as it could be for so many rows, where that is known."""
+        if self.ways is None:
+            raise RemoteProtocolError("Unexpected frame: nobody but this party leads here, or the keys have not come")
+        reply = handle(decode(self.ways.back.open(number, frame.data)))
+        most = most_bytes(reply)
+        sealed = self.ways.out.seal(number, encode(reply), most + HEADER_BYTES if most else 0)
+        return SealedReply(frame=np.frombuffer(sealed, np.uint8))

@@ -295,12 +295,17 @@ def told_apart(before: Message, now: Message) -> str:
     ):
         return ""
     other = [party for party, frame in before.frames.items() if not np.array_equal(frame, now.frames[party])]
-    if other != [DEALER]:
-        return ""
-    return (
-        "the dealer deals other numbers than before in the same step. The dealer is the coordinator: was its state "
-        "folder restored, or its secret replaced? Cancel this job and order it again"
-    )
+    if other == [DEALER]:
+        return (
+            "the dealer deals other numbers than before in the same step. The dealer is the coordinator: was its state "
+            "folder restored, or its secret replaced? Cancel this job and order it again"
+        )
+    if len(other) == 1:
+        return (
+            f"{other[0]!r} has answered the same step otherwise before. Was its state folder restored, or its secret "
+            "replaced? Cancel this job and order it again"
+        )
+    return ""
 
 
 def end_led(store: JobStore, job: str) -> None:

@@ -7,28 +7,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import CommonRowCounts
 from woodlot.jobs.home import AskedOrder, LedWork
 from woodlot.jobs.led import led_messages as led
-from woodlot.jobs.led.frame_seal import LedKeys, Seal, Ways
+from woodlot.jobs.led.frame_seal import TAG, LeaderFrames, LedKeys, Ways
 from woodlot.jobs.led.leading import LeaderSeat, Leading, finish_led, has_kept
 from woodlot.jobs.led.led_scores import LedScoring, frame_number
 from woodlot.jobs.orders import Order
 from woodlot.protocols.align import AlignParty
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.vertical.score_messages import ScoreBatch
-from woodlot.runtime.codec import decode, encode
 
 if TYPE_CHECKING:
     from woodlot.jobs.hosting import JobHost
-
-
-HEADER_BYTES = 256
-"""More than an answer to a prediction has besides its arrays, or between them."""
 
 LEADING = (led.LeadJob, led.LeadOn, led.TakeFrames, led.AskFrames)
 """What a leader is asked on the way to the outcome."""
@@ -56,9 +50,9 @@ class LedPart:
         self._opening = opening
         self._work = work
         relay = b"" if isinstance(asked.part.relay, msgspec.UnsetType) else asked.part.relay
-        self._keys = LedKeys(home, order, opening, relay)
-        self._ways: Ways | None = None
-        self._answered = 0
+        secret = home.store.secret_for(order.job, TAG)
+        self._keys = LedKeys(home.identity.name, secret, home.signer(order.job), order, opening, relay)
+        self._frames = LeaderFrames(self._keys, order.leader or "")
         self._leading: Leading | None = None
         if self._leads and home.lead is None:
             raise PolicyError("this party cannot lead: only a party's service does; use lead='coordinator'")
@@ -74,7 +68,7 @@ class LedPart:
 
     def check_clear(self, message: Message) -> None:
         """Refuse what only the leader may ask: in the clear, the coordinator may have the rows aligned and no more."""
-        if self._ways is not None or self._leading is not None or type(message) not in AlignParty.handlers:
+        if self._frames.ways is not None or self._leading is not None or type(message) not in AlignParty.handlers:
             raise RemoteProtocolError(
                 f"Unexpected {type(message).__name__} in the clear: {self._order.leader!r} leads this job, and seals "
                 "what it asks"
@@ -82,37 +76,22 @@ class LedPart:
 
     def meet(self, message: led.MeetLeader) -> led.LeaderMet:
         """Take the keys of the others."""
-        leader = self._order.leader
-        if self._leads or leader is None:
+        if self._leads:
             raise RemoteProtocolError("this party leads the job: LeadJob is expected")
-        self._ways = self._keys.ways(message.keys)[leader]
-        return led.LeaderMet()
+        return self._frames.meet(message)
 
     def answer(self, message: led.SealedRequest) -> led.SealedReply:
-        """Answer a frame of the leader; its number is that of the frames before it, plus one."""
-        if self._ways is None:
-            raise RemoteProtocolError("Unexpected SealedRequest: nobody but this party leads here")
-        number = self._answered + 1
-        request = decode(self._ways.back.open(number, message.frame.data))
-        sealed = self._sealed(self._ways.out, number, self._work.handle(request))
-        self._answered = number
-        return sealed
+        """Answer a frame of the leader."""
+        return self._frames.answer(message, self._work.handle, self._work.most_bytes)
 
     def answer_score(self, message: led.ScoreFrame) -> led.SealedReply:
         """Answer the leader's frame of a batch of a scoring; a repeat gets the same answer."""
-        if self._ways is None:
-            raise RemoteProtocolError("Unexpected ScoreFrame: nobody but this party leads here")
-        number = frame_number(message.batch)
-        request = decode(self._ways.back.open(number, message.frame.data))
+        return self._frames.answer_as(frame_number(message.batch), message.frame, self._score, self._work.most_bytes)
+
+    def _score(self, request: Message) -> Message:
         if not isinstance(request, ScoreBatch):
             raise RemoteProtocolError(f"Unexpected {type(request).__name__} in the frame of a batch")
-        return self._sealed(self._ways.out, number, self._work.handle(request))
-
-    def _sealed(self, seal: Seal, number: int, reply: Message) -> led.SealedReply:
-        """A reply to the leader, as long as it could be for so many rows, where that is known."""
-        most = self._work.most_bytes(reply)
-        floor = most + HEADER_BYTES if most else 0
-        return led.SealedReply(frame=np.frombuffer(seal.seal(number, encode(reply), floor), np.uint8))
+        return self._work.handle(request)
 
     def led_scoring(self, message: Message) -> LedScoring:
         """The scoring that this party leads, and has opened."""

@@ -89,7 +89,7 @@ def keep_relayed(kept: Kept, outcome: CommonRowCounts) -> dict[str, Any]:
     if isinstance(order, RevokeOrder):
         before = store.model_facts(order.model)
         after = msgspec.structs.replace(
-            before, model=order.job, created=kept.facts.created, user=kept.facts.user, parties=order.parties,
+            before, model=order.job, created=kept.facts.created, user=kept.facts.user, parties=order.row_parties,
             epoch=before.epoch + 1, replaced_by="", **account,
         )  # fmt: skip
         store.note_untold(order.job, order.leaver)
@@ -104,7 +104,7 @@ def keep_relayed(kept: Kept, outcome: CommonRowCounts) -> dict[str, Any]:
         user=kept.facts.user,
         created=kept.facts.created,
         forest="",
-        parties=order.parties,
+        parties=order.row_parties,
         holder=order.holder,
         n_rows=outcome.n_rows,
         n_trees=0,
@@ -117,6 +117,7 @@ def keep_relayed(kept: Kept, outcome: CommonRowCounts) -> dict[str, Any]:
         settings=order.settings,
         led_by=order.led_by,
         grown="hidden" if isinstance(order, TrainOrder) and order.is_hidden else msgspec.UNSET,
+        dealer=order.dealer if isinstance(order, TrainOrder) else msgspec.UNSET,
         **account,
     )
     store.keep_led_model(facts)
