@@ -19,6 +19,7 @@ from woodlot.connected.ordered_reports import HeldOut
 from woodlot.dashboard import trees
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.guard import USER_KEY
+from woodlot.dashboard.home import Home
 from woodlot.dashboard.leader_view import LeaderView
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView
@@ -71,12 +72,13 @@ class Pages:
             "bytes": readable_bytes, "seconds": readable_seconds, "when": _when, "ago": _ago, "lasting": _lasting,
             "percent": _percent, "count": lambda n: "" if n is None else f"{n:,}", "short": lambda name: name[:8],
             "stake": stake_of, "stake_words": IN_WORDS.__getitem__, "sentence": _sentence,
-            "moment": lambda written: _when(datetime.fromisoformat(written).timestamp()),
+            "moment": lambda written: _when(datetime.fromisoformat(written).timestamp()), "since": _since,
         }  # fmt: skip
         self.app = FastAPI(title="Woodlot", docs_url=None, redoc_url=None, openapi_url=None)
         self.app.mount("/static", _Assets(directory=STATIC), name="static")
         self.app.add_exception_handler(WoodlotError, self._on_error)
         self._add_routes()
+        Home(self)
 
     @property
     def roles(self) -> list[str]:
@@ -95,7 +97,6 @@ class Pages:
 
     def _add_routes(self) -> None:
         get, post = self.app.get, self.app.post
-        get("/", response_class=HTMLResponse)(self.federation)
         get("/jobs", response_class=HTMLResponse)(self.jobs)
         get("/jobs/{job}", response_class=HTMLResponse)(self.job)
         get("/jobs/{job}/live", response_class=HTMLResponse)(self.job_live)
@@ -122,7 +123,8 @@ class Pages:
 
     # --- rendering ---
 
-    def _page(self, name: str, role: str | None = None, **facts: Any) -> HTMLResponse:
+    def render(self, name: str, role: str | None = None, **facts: Any) -> HTMLResponse:
+        """A page from its template, with what all pages show."""
         shared = {
             "roles": self.roles,
             "role": role or self.roles[0],
@@ -137,32 +139,23 @@ class Pages:
         status = 403 if isinstance(error, PolicyError) else 404 if isinstance(error, DataError) else 500
         if "text/html" not in request.headers.get("accept", "") or request.headers.get("hx-request"):
             return JSONResponse({"error": str(error)}, status)
-        page = self._page("error", reason=str(error))
+        page = self.render("error", reason=str(error))
         page.status_code = status
         return page
 
     # --- looking ---
 
-    def federation(self) -> HTMLResponse:
-        """Who belongs to it."""
-        return self._page(
-            "federation",
-            coordinator=self.coordinator,
-            lines=[] if self.coordinator is None else self.coordinator.parties(),
-            parties=list(self.parties.values()),
-        )
-
     def jobs(self) -> HTMLResponse:
         """All jobs."""
-        return self._page("jobs", jobs=[] if self.coordinator is None else self.coordinator.jobs())
+        return self.render("jobs", jobs=[] if self.coordinator is None else self.coordinator.jobs())
 
     def job(self, job: str) -> HTMLResponse:
         """One job: how far it is, and what it has cost so far."""
-        return self._page("job", **self._job_details(job))
+        return self.render("job", **self._job_details(job))
 
     def job_live(self, job: str) -> HTMLResponse:
         """The part of a job's page that changes while it runs."""
-        return self._page("job_live", **self._job_details(job))
+        return self.render("job_live", **self._job_details(job))
 
     def _job_details(self, job: str) -> dict[str, Any]:
         facts, records = self._coordinator().job(job), self._coordinator().records(job)
@@ -193,7 +186,7 @@ class Pages:
         facts = [] if self.coordinator is None else self.coordinator.models()
         known = {m.model for m in facts}
         others = sorted(set().union(*held.values()) - known) if held else []
-        return self._page("models", models=facts, held=held, others=others)
+        return self.render("models", models=facts, held=held, others=others)
 
     def model(self, model: str, role: str = "") -> HTMLResponse:
         """One model, as one role knows it."""
@@ -202,24 +195,24 @@ class Pages:
         if isinstance(view, PartyView):
             weights = view.weights(model)
             if weights is not None:
-                return self._page(
+                return self.render(
                     "model_linear", role, model=model, facts=None, weights=weights, roles_with=self._roles_with(model)
                 )
             part = view.part(model)
-            return self._page(
+            return self.render(
                 "model_party", role, model=model, part=part, importances=view.importances(model),
                 keeper=view.keeper(model), n_own=len(part.splits.node), roles_with=self._roles_with(model),
             )  # fmt: skip
         facts = view.model(model)
         if not view.keeps(facts):
-            return self._page(
+            return self.render(
                 "model_led", role, model=model, facts=facts, settings=_settings(facts.settings),
                 cost=json.loads(facts.cost), disclosure=json.loads(facts.disclosure),
                 roles_with=self._roles_with(model), evaluation=self._evaluation(model),
             )  # fmt: skip
         linear = view.is_linear(model)
         scored = view.scored(model)[:_SCORES_SHOWN]
-        return self._page(
+        return self.render(
             "model_linear" if linear else "model", role, model=model, facts=facts,
             measure="accuracy" if facts.classes else "R²", withheld=_withheld(facts),
             scored=scored, held_out={job.job for job in scored if view.held_out(model, job.job)},
@@ -254,7 +247,7 @@ class Pages:
         alignments = [] if self.coordinator is None else [
             j for j in self.coordinator.jobs() if j.kind == "align" and j.state == "done"
         ]  # fmt: skip
-        return self._page(
+        return self.render(
             "tree", role, model=model, tree=tree, n_trees=n_trees, roles_with=self._roles_with(model),
             tables=sorted(view.tables) if isinstance(view, PartyView) else [],
             whole=isinstance(view, CoordinatorView) and view.model(model).complete, leads=isinstance(view, LeaderView),
@@ -288,12 +281,12 @@ class Pages:
             {"sender": row.sender, "receiver": row.receiver, "bytes": row.bytes, "stake": stake_of(row.kind)}
             for row in rows
         ]
-        return self._page("disclosure", role, rows=rows, sizes=sizes, stakes=STAKES)
+        return self.render("disclosure", role, rows=rows, sizes=sizes, stakes=STAKES)
 
     def receipts(self) -> HTMLResponse:
         """All revocations."""
         views = [*([] if self.coordinator is None else [self.coordinator]), *self.leaders.values()]
-        return self._page("receipts", receipts={job: receipt for v in views for job, receipt in v.receipts().items()})
+        return self.render("receipts", receipts={job: receipt for v in views for job, receipt in v.receipts().items()})
 
     def _keeper_of(self, job: str) -> CoordinatorView:
         """Who has the receipt of a job: the party that has led it, where its folder is here, else the coordinator."""
@@ -310,7 +303,7 @@ class Pages:
         keeper = self._keeper_of(job)
         receipt, problem = keeper.receipt(job)
         signer = keeper.name if isinstance(keeper, LeaderView) else "the coordinator"
-        return self._page(
+        return self.render(
             "receipt", job=job, receipt=receipt, statement=receipt.statement, problem=problem, signer=signer
         )
 
@@ -323,19 +316,19 @@ class Pages:
     def budget(self) -> HTMLResponse:
         """What the parties on this machine have spent of their privacy."""
         tables = [one for view in self.parties.values() for one in view.accounts()]
-        return self._page("budget", tables=tables, titles={"labels": "Labels of rows", "rows": "Whole rows"})
+        return self.render("budget", tables=tables, titles={"labels": "Labels of rows", "rows": "Whole rows"})
 
     def answers(self, role: str = "", job: str = "", table: str = "", label: str = "") -> HTMLResponse:
         """Answers that were delivered to a party, against its own labels."""
         party = self.parties.get(role) or next(iter(self.parties.values()), None)
         if party is None:
-            return self._page("answers", party=None, jobs=[], chosen={}, result=None, columns=[])
+            return self.render("answers", party=None, jobs=[], chosen={}, result=None, columns=[])
         jobs = [path.stem for path in party.answers()]
         table = table or next(iter(sorted(party.tables)), "")
         columns = list(party.loaded(table).columns) if table else []
         result = party.confusion(job, table, label) if job and table and label else None
         chosen = {"job": job, "table": table, "label": label}
-        return self._page("answers", party.name, party=party, jobs=jobs, chosen=chosen, result=result, columns=columns)
+        return self.render("answers", party.name, party=party, jobs=jobs, chosen=chosen, result=result, columns=columns)
 
     async def events(self, request: Request) -> StreamingResponse:
         """News of running jobs, as server-sent events: the version of each job that moves.
@@ -396,7 +389,7 @@ class Pages:
     def evaluation(self, model: str) -> HTMLResponse:
         """How good a model is, as far as it was evaluated from here."""
         facts = self._coordinator().model(model)
-        return self._page("evaluation", model=model, facts=facts, evaluation=self._evaluation(model))
+        return self.render("evaluation", model=model, facts=facts, evaluation=self._evaluation(model))
 
     def _evaluation(self, model: str) -> Any:
         return None if self.actions is None else self.actions.evaluations.get(model)
@@ -421,7 +414,7 @@ class Pages:
 
     def contribution(self, model: str) -> HTMLResponse:
         """What each party contributes, as far as it has been measured."""
-        return self._page("contribution", model=model, contribution=self._contribution(model))
+        return self.render("contribution", model=model, contribution=self._contribution(model))
 
     def _contribution(self, model: str) -> Any:
         return None if self.actions is None else self.actions.contributions.get(model)
@@ -472,6 +465,14 @@ def _sentence(words: str) -> str:
 
 def _when(seconds: float | None) -> str:
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _since(seconds: float | None) -> str:
+    """A moment: the time, with the date unless it is today. It does not change while one looks at it."""
+    if seconds is None:
+        return ""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment.strftime("%H:%M UTC" if moment.date() == datetime.now(UTC).date() else "%Y-%m-%d %H:%M UTC")
 
 
 def _lasting(since: float | None) -> str:

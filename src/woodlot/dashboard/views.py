@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
 import msgspec
@@ -58,11 +60,23 @@ class RoundRow:
 
 
 @dataclass(frozen=True)
+class Flow:
+    """Messages of one kind that one role has sent another, within some time."""
+
+    sender: str
+    receiver: str
+    kind: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class PartyRow:
     """What the coordinator knows of a party: numbers only."""
 
     name: str
     since: float | None
+    seen: float | None
     expires: datetime
     n_columns: int | None
     n_rows: int | None
@@ -122,6 +136,16 @@ class StateView:
             rounds.append(RoundRow(number, started / 1e9, (max(r.time for r in records) - started) / 1e9, sizes, kinds))
         return rounds
 
+    def flows(self, jobs: Sequence[str], since: float) -> list[Flow]:
+        """What has travelled in some jobs since a moment, by sender, receiver and kind."""
+        journal = self.journal()
+        return [] if journal is None else [flow for job in jobs for flow in journal.consult(_recent(job, since))]
+
+    def latest_jobs(self, limit: int) -> list[str]:
+        """The jobs that have begun last, by the role's record."""
+        journal = self.journal()
+        return [] if journal is None else journal.jobs()[-limit:]
+
     def all_disclosures(self) -> Disclosures:
         """All that was ever sent, by this role's own record, added up over the jobs."""
         journal = self.journal()
@@ -134,6 +158,20 @@ class StateView:
                     row = DisclosureRow(*key, before.count + row.count, before.bytes + row.bytes, row.form, row.reveals)
                 totals[key] = row
         return Disclosures(tuple(totals.values()))
+
+
+def _recent(job: str, since: float) -> Callable[[Connection], list[Flow]]:
+    """Reads the messages of a job since a moment; the mark of its end, which no one has sent, is none."""
+
+    def read(connection: Connection) -> list[Flow]:
+        rows = connection.execute(
+            "SELECT sender, receiver, kind, COUNT(*), SUM(n_bytes) FROM records "
+            "WHERE job = ? AND time >= ? AND sender != '' GROUP BY sender, receiver, kind",
+            (job, int(since * 1e9)),
+        )
+        return [Flow(*row) for row in rows]
+
+    return read
 
 
 class CoordinatorView(StateView):
@@ -166,14 +204,14 @@ class CoordinatorView(StateView):
         _, connected = self.store.presence()
         running = self.running()
         models, jobs = self.store.models(), self.store.latest(MAX_JOBS)
-        lines, alarms = [], self.store.alarms()
+        lines, alarms, seen = [], self.store.alarms(), self.store.last_seen()
         for name, certificate in self.store.parties().items():
             rows = next((job.rows[name] for job in jobs if name in job.rows), None)
             model = next((m for m in models if name in m.parties), None)
             columns = None if model is None else self._n_columns(model.model, name)
             since = connected.get(name) if running else None
             expires = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-            lines.append(PartyRow(name, since, expires, columns, rows, alarms.get(name)))
+            lines.append(PartyRow(name, since, seen.get(name), expires, columns, rows, alarms.get(name)))
         return lines
 
     def _n_columns(self, model: str, party: str) -> int | None:

@@ -85,6 +85,7 @@ SCHEMA = Schema(
             only INTEGER PRIMARY KEY CHECK (only = 0), at REAL NOT NULL, connected TEXT NOT NULL) STRICT
         """,
     ),
+    migrations=(("CREATE TABLE last_seen (party TEXT PRIMARY KEY, at REAL NOT NULL) STRICT, WITHOUT ROWID",),),
     damaged="Without a copy, move away this file alone: models, receipts and answers stay, the list of jobs is lost.",
 )
 
@@ -294,18 +295,25 @@ class JobStore:
 
     def note_presence(self, connected: Mapping[str, float]) -> None:
         """Record that the coordinator runs, and which parties are connected, since when: for who looks from outside."""
-        with self._db.connection() as db:
+        now = time.time()
+        with self._db.transaction() as db:
             db.execute(
                 "INSERT INTO presence VALUES (0, ?, ?) "
                 "ON CONFLICT (only) DO UPDATE SET at = excluded.at, connected = excluded.connected",
-                (time.time(), json.dumps(dict(connected))),
+                (now, json.dumps(dict(connected))),
             )
+            db.executemany("INSERT OR REPLACE INTO last_seen VALUES (?, ?)", [(party, now) for party in connected])
 
     def presence(self) -> tuple[float, dict[str, float]]:
         """When the coordinator was last seen running, and which parties were connected then, since when."""
         with self._db.connection() as db:
             row = db.execute("SELECT at, connected FROM presence").fetchone()
         return (0.0, {}) if row is None else (row[0], _recorded("connected parties", row[1], dict[str, float]))
+
+    def last_seen(self) -> dict[str, float]:
+        """By party, when `note_presence` has last found it connected."""
+        with self._db.connection() as db:
+            return dict(db.execute("SELECT party, at FROM last_seen").fetchall())
 
     # --- models ---
 

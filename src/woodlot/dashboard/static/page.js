@@ -37,6 +37,15 @@ if (document.querySelector("[data-news]")) {
   addEventListener("beforeunload", () => source.close());
 }
 
+// What a reader has opened stays open when a part of the page is renewed.
+const opened = new Set();
+document.body.addEventListener("htmx:beforeSwap", (event) => {
+  for (const details of event.detail.target.querySelectorAll("details[id]")) opened[details.open ? "add" : "delete"](details.id);
+});
+document.body.addEventListener("htmx:afterSwap", () => {
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+});
+
 // --- charts ---
 
 const charts = new Map();
