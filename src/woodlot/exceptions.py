@@ -43,6 +43,21 @@ class PolicyError(WoodlotError):
     """A party's policy forbids what was asked of it."""
 
 
+class ApprovalPendingError(WoodlotError):
+    """The owners of some parties' data have yet to approve a job. It goes on when they have.
+
+    Attributes
+    ----------
+    parties : tuple of str
+        Whose owner has not decided, where it is known.
+
+    """
+
+    def __init__(self, message: str, parties: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.parties = parties
+
+
 class ModelFileError(WoodlotError):
     """A saved model is damaged, of an unknown version, or does not belong to the others."""
 

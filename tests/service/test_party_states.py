@@ -26,11 +26,13 @@ from small_jobs import PARTIES
 
 from woodlot.exceptions import LocalProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.job_disclosures import told_by
 from woodlot.jobs.kinds import KINDS
 from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.party_job import PartyJob
 from woodlot.protocols.align.align_party import AlignParty
 from woodlot.protocols.core.message import ArraySpec, Message, registered
+from woodlot.protocols.core.stakes import stake_of
 from woodlot.protocols.revocable.key_messages import REQUEST_BYTES
 from woodlot.protocols.vertical.explain_messages import AskAllSides
 from woodlot.protocols.vertical.party import VerticalParty
@@ -200,6 +202,18 @@ def test_every_order_is_recorded(recorded: dict[str, Recorded]) -> None:
             assert stored is not None
             orders.add(type(read_order(stored.order)))
     assert orders == {kind.order for kind in KINDS}
+
+
+def test_owners_are_shown_every_message_that_a_job_sends(recorded: dict[str, Recorded]) -> None:
+    """Whoever approves an order sees what its job may tell: no recorded job has sent anything else that tells data."""
+    for name, one in recorded.items():
+        said = one.plays[name]
+        requests = [decode(data) for asked in said.asked.values() for data in asked]
+        replies = [decode(data) for answered in said.answered.values() for data in answered]
+        order = next(read_order(message.order) for message in requests if isinstance(message, msg.OpenJob))
+        shown = {line.message for line in told_by(order)} | {"OpenJob"}
+        sent = {type(message).__name__ for message in (*requests, *replies)}
+        assert {kind for kind in sent if stake_of(kind) != "nothing"} <= shown, name
 
 
 @pytest.mark.parametrize(("kind", "party"), SIDES)

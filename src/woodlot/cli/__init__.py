@@ -11,6 +11,7 @@ from woodlot import __version__
 from woodlot.cli._client import INTERRUPTED, one_line
 from woodlot.cli._text import spelled_out
 from woodlot.cli.align import align
+from woodlot.cli.approvals import approvals
 from woodlot.cli.audit import audit
 from woodlot.cli.bench import bench
 from woodlot.cli.budget import budget
@@ -143,5 +144,6 @@ for group in (
     jobs,
     models,
     budget,
+    approvals,
 ):
     app.add_typer(group)

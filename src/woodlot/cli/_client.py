@@ -22,6 +22,7 @@ from woodlot.exceptions import ConfigError, DataError, WoodlotError
 
 if TYPE_CHECKING:
     from woodlot.connected.ordered_reports import AnyConnected
+    from woodlot.jobs.approvals import Approval
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
     from woodlot.jobs.orders import Order
     from woodlot.service.client import Client
@@ -280,7 +281,7 @@ def reporting(as_json: bool) -> Iterator[None]:
         raise
 
 
-def plain(facts: JobFacts | ModelFacts) -> dict[str, Any]:
+def plain(facts: JobFacts | ModelFacts | Approval) -> dict[str, Any]:
     """Facts as JSON has them."""
     import msgspec
 

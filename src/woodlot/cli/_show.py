@@ -200,8 +200,7 @@ def facts_grid(facts: Mapping[str, str | Text]) -> Table:
 
 def state(facts: JobFacts) -> Text:
     """The state of a job, in its colour."""
-    words = f"waiting for {', '.join(facts.waiting_for)}" if facts.waiting_for else facts.state
-    return Text(words, style="yellow" if facts.waiting_for else STATES.get(facts.state, ""))
+    return Text(facts.waits, style="yellow") if facts.waits else Text(facts.state, style=STATES.get(facts.state, ""))
 
 
 def next_commands(console: Console, commands: Sequence[str]) -> None:
@@ -308,7 +307,7 @@ class _View:
             return
         self._facts = facts
         self._pace.saw(facts, time.monotonic())
-        self._waiting_since = (self._waiting_since or time.monotonic()) if facts.waiting_for else None
+        self._waiting_since = (self._waiting_since or time.monotonic()) if facts.waits else None
 
     def __rich__(self) -> RenderableType:
         return Text("") if self._facts is None else self.render(self._facts, time.time(), time.monotonic())
@@ -341,9 +340,9 @@ class _View:
     def _below(self, facts: JobFacts, ticks: float) -> Text:
         if self._away:
             words, style = "no connection to the coordinator; trying again", "yellow"
-        elif facts.waiting_for and self._waiting_since is not None:
+        elif facts.waits and self._waiting_since is not None:
             since = clock(ticks - self._waiting_since)
-            words, style = f"waiting for {', '.join(facts.waiting_for)} ({since})", "yellow"
+            words, style = f"{facts.waits} ({since})", "yellow"
         else:
             words, style = " · ".join(_details(facts)), "dim"
         return Text(f"  {words}  [Ctrl-C detaches]", style=style, overflow="ellipsis", no_wrap=True)
@@ -360,8 +359,8 @@ class _Lines:
         key: Any
         if facts is None:
             key, words = "away", "no connection to the coordinator; trying again"
-        elif facts.waiting_for:
-            key, words = facts.waiting_for, f"waiting for {', '.join(facts.waiting_for)}"
+        elif facts.waits:
+            key, words = facts.waits, facts.waits
         elif facts.state != "running" or not facts.phase:
             key, words = facts.state, facts.state
         else:

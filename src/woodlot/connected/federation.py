@@ -640,8 +640,7 @@ class ConnectedFederation(DriftedParts):
 
         def show(facts: JobFacts) -> None:
             if on_progress is not None and facts.total:
-                waiting = f"waiting for {', '.join(facts.waiting_for)}" if facts.waiting_for else facts.note
-                on_progress(Progress(facts.done, facts.total, waiting))
+                on_progress(Progress(facts.done, facts.total, facts.waits or facts.note))
 
         self.run(order, show)
         return self.client.model(order.job)

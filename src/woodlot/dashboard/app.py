@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from woodlot.connected.ordered_reports import HeldOut
 from woodlot.dashboard import trees
 from woodlot.dashboard.actions import Actions
+from woodlot.dashboard.approval_pages import ApprovalPages
 from woodlot.dashboard.guard import USER_KEY
 from woodlot.dashboard.home import Home
 from woodlot.dashboard.leader_view import LeaderView
@@ -120,6 +121,7 @@ class Pages:
         post("/models/{model}/revoke")(self.revoke)
         post("/models/{model}/contribution", response_class=HTMLResponse)(self.measure)
         post("/models/{model}/evaluation", response_class=HTMLResponse)(self.evaluate)
+        ApprovalPages(self.app, self.parties, self._page)
 
     # --- rendering ---
 

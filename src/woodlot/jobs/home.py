@@ -35,6 +35,7 @@ from woodlot.runtime.pending_charges import PendingCharges
 from woodlot.trees.room import WorkingMemory
 
 if TYPE_CHECKING:
+    from woodlot.jobs.approvals import Approvals
     from woodlot.jobs.hosting import JobHost
 
 logger = logging.getLogger(__name__)
@@ -98,6 +99,8 @@ class PartyHome:
         Where its trees grow.
     tally : JobTally
         Counts its jobs.
+    approvals : Approvals or None
+        Orders that wait for the owner; None: nobody can be asked, and what needs approval is refused.
 
     """
 
@@ -118,6 +121,7 @@ class PartyHome:
     lead: JobHost | None = None
     device: str = "cpu"
     tally: JobTally = field(default_factory=JobTally)
+    approvals: Approvals | None = None
 
     def signer(self, job: str) -> JobSigner:
         """This party in the agreements of one job."""

@@ -104,11 +104,15 @@ class JobHost:
     def protocol(self, stored: StoredJob) -> Rounds:
         """What the kind of a stored order has the coordinator do."""
         order = read_order(stored.order)
-        opening = msg.OpenJob(**self._passed_on(stored))
+        opening = self.opening(stored)
         if not self.runs(order):
             again = stored.facts.started is not None
             return relay_job(order, opening, lambda n_rows: self._dealer(order, n_rows, again))
         return kind_of(order).protocol(order, opening, CoordinatorHost(self.store, self.n_jobs))
+
+    def opening(self, stored: StoredJob) -> msg.OpenJob:
+        """The first message of a job to each of its parties; it is the same each time."""
+        return msg.OpenJob(**self._passed_on(stored))
 
     def _dealer(self, order: Order, n_rows: int, again: bool) -> Handler | None:
         """What answers requests to the dealer of a job that a party leads; None where its kind has none."""

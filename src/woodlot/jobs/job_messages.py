@@ -269,6 +269,8 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         The party that leads it: what is not told here is asked of that party; empty: the coordinator runs it.
     protection : str, unset by default
         "hidden" where the forest grows on secret shares, and no message tells which row goes where.
+    approval : tuple of str, unset by default
+        Parties whose owner has yet to approve the job.
 
     """
 
@@ -301,6 +303,14 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     told: str = "null"
     leader: str = ""
     protection: Literal["hidden"] | msgspec.UnsetType = msgspec.UNSET
+    approval: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def waits(self) -> str:
+        """For what the job waits, in words; empty where it waits for nobody."""
+        if self.waiting_for:
+            return f"waiting for {', '.join(self.waiting_for)}"
+        return f"waiting for the approval of {', '.join(self.approval)}" if self.approval else ""
 
     @property
     def standing(self) -> str:

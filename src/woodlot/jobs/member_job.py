@@ -14,6 +14,7 @@ import msgspec
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.approvals import Approvals, check_approved
 from woodlot.jobs.hidden.helper_dealing import DealerBook, HelperDealing
 from woodlot.jobs.home import JobSigner
 from woodlot.jobs.key_store import KeyStore
@@ -61,6 +62,7 @@ class MemberHome:
     n_jobs: int
     replays: Callable[[str], bool]
     tally: JobTally = field(default_factory=JobTally)
+    approvals: Approvals | None = None
 
 
 class MemberJob(OpenedJob):
@@ -114,6 +116,8 @@ class MemberJob(OpenedJob):
             check_age(order)
         if isinstance(order, TrainOrder | RevokeOrder) and home.role == "helper" and order.dealer == name:
             part = open_part(order, home.identity)
+            if not again:
+                check_approved(home.approvals, home.policy, message.order, order, part, user)
             self._dealing = HelperDealing(self._signer(), home.dealt, order, user, message, part)
             self._take(order, user, again=again)
             return self._dealing.opened
@@ -127,6 +131,8 @@ class MemberJob(OpenedJob):
             self._part = open_part(order, home.identity)
         if isinstance(order, RevokeRevocableOrder) and is_signing_party(user) and not again:
             self._check_own_leaving(order)
+        if not again:
+            check_approved(home.approvals, home.policy, message.order, order, self._part, user)
         self._member = self._make(order)
         self._order, self._user = order, user
         self._take(order, user, again=again)
@@ -207,6 +213,8 @@ class MemberJob(OpenedJob):
         if self._job != housekeeping_job(message.job):
             raise RemoteProtocolError("ForgetJob is for another job: each has a job of its own that ends it")
         self._end_job(message.job)
+        if self._home.approvals is not None:
+            self._home.approvals.withdraw(message.job)
         log_end(self._home.tally, message.job)
         return msg.JobForgotten()
 

@@ -17,6 +17,7 @@ import msgspec
 from woodlot.data.sources import LoadedTable, TableSource
 from woodlot.exceptions import DataError, IdentityError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.approvals import check_approved
 from woodlot.jobs.home import AskedOrder, LedWork, PartyHome, TakenOrder, Work, private_errors
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.kind import kind_of
@@ -133,11 +134,12 @@ class PartyJob(OpenedJob):
         part = open_part(order, home.identity)
         asked = AskedOrder(home, completed(order, part), user, message.certificate, part)
         if not kind.needs_table:
+            self._check_approved(message, asked, again=again)
             self._work = kind.work(asked)
             home.tally.take(self.job, order.kind, again=again)
             log_taken(order, user)
             return msg.JobOpened(n_aligned=None, fingerprint="")
-        taken = self._take(asked)
+        taken = self._take(message, asked, again=again)
         work = kind.work(taken)
         home.pending_charges(self.job).note_use(home.identity.name, taken.loaded.name, order.kind, work.uncovered)
         home.tally.take(self.job, order.kind, again=again)
@@ -153,11 +155,18 @@ class PartyJob(OpenedJob):
         self._work = work
         return LedJobOpened(n_aligned=work.n_aligned, fingerprint=fingerprint, key=self._led.key)
 
-    def _take(self, asked: AskedOrder[Order]) -> TakenOrder[Order]:
+    def _check_approved(self, message: msg.OpenJob, asked: AskedOrder[Order], *, again: bool) -> None:
+        """Have an order wait that its owner must allow; a job that was opened before has been allowed."""
+        if not again:
+            home = self.home
+            check_approved(home.approvals, home.policy, message.order, asked.order, asked.part, asked.user)
+
+    def _take(self, message: msg.OpenJob, asked: AskedOrder[Order], *, again: bool) -> TakenOrder[Order]:
         tables, part = self.home.tables, asked.part
         if part.table not in tables:
             raise DataError("it has no table of the name that the order gives; ask it for the names of its tables")
         self._check_roles(tables[part.table], part)
+        self._check_approved(message, asked, again=again)  # before anything is read or counted
         with private_errors(self.job, "its table cannot be used"):
             room = self.home.room
             loaded = self.home.held.read(tables[part.table], None if room is None else room.spool)
@@ -249,6 +258,8 @@ class PartyJob(OpenedJob):
         self.home.store.erase_dropped(message.job)
         self.home.store.forget_batches(message.job)
         self.home.store.forget_deceived(message.job)
+        if self.home.approvals is not None:
+            self.home.approvals.withdraw(message.job)
         log_end(self.home.tally, message.job)
         return msg.JobForgotten()
 

@@ -161,6 +161,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     receive : tuple of str
         Users and parties who may get predictions in which this party takes part; ``"*"`` is everybody. The party itself
         always may.
+    approve : tuple of str
+        Kinds of job, by the names in `protocols`, that wait until the owner of the data allows each order with
+        ``woodlot approvals``; ``"*"`` is every kind. Empty: what the other settings allow is done at once.
+    approved_users : tuple of str
+        Users whose orders need no approval.
+    approval_days : int
+        After how many days without a decision an order is refused, and after how many an approval ends that no job has
+        used.
 
     """
 
@@ -193,6 +201,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     own_evaluations: bool = False
     catalog: tuple[CatalogFact, ...] = ()
     receive: tuple[str, ...] = ()
+    approve: tuple[str, ...] = ()
+    approved_users: tuple[str, ...] = ()
+    approval_days: Annotated[int, msgspec.Meta(ge=1, le=30)] = 7
 
     def check_order(self, kind: str, user: str) -> None:
         """Refuse a user's order.
@@ -231,6 +242,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             else f"this party does not let {user!r} {kind}; its operator can add {name} to the setting {setting} in "
             "the section [policy] of its configuration"
         )
+
+    def needs_approval(self, kind: str, user: str) -> bool:
+        """Whether an order of a kind, by its name, waits until the owner of the data allows it."""
+        return user not in self.approved_users and bool({known()[kind].listed, EVERYBODY} & set(self.approve))
 
     def lists(self, user: str) -> bool:
         """Whether a user may order anything here."""
@@ -426,10 +441,11 @@ def _check_cell(min_cell: int, least: int) -> None:
 def refuse_unknown(policy: Policy, origin: str) -> None:
     """Refuse a file that lists a kind that does not exist; other packages can add kinds, so it is looked up."""
     names = dict.fromkeys(kind.listed for kind in known().values())
-    for place, name in enumerate(policy.protocols):
-        if name not in names:
-            known_ones = ", ".join(map(repr, names))
-            raise ConfigError(f"{origin}: policy.protocols[{place}]: {name!r} is not one of {known_ones}")
+    for setting, listed in (("protocols", policy.protocols), ("approve", policy.approve)):
+        for place, name in enumerate(listed):
+            if name not in names and (setting, name) != ("approve", EVERYBODY):
+                known_ones = ", ".join(map(repr, names))
+                raise ConfigError(f"{origin}: policy.{setting}[{place}]: {name!r} is not one of {known_ones}")
 
 
 def refuse_retired(policy: object, origin: str) -> None:

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from woodlot.exceptions import JournalError, PolicyError, RemoteProtocolError, WoodlotError
-from woodlot.protocols.core.message import MAX_REASON, Refusal, Role, Unanswered
+from woodlot.exceptions import ApprovalPendingError, JournalError, PolicyError, RemoteProtocolError, WoodlotError
+from woodlot.protocols.core.message import MAX_REASON, ApprovalPending, Refusal, Role, Unanswered
 from woodlot.runtime.codec import DEFAULT_LIMIT, decode, encode
 from woodlot.runtime.drivers import Handler, answer, respond
 from woodlot.runtime.faults import wordless
@@ -213,7 +213,11 @@ class _Session:
             try:
                 return self._answer(number, request)
             except _Stuck as stuck:
-                logger.warning("job %s: request %d is not answered: %s", self._job, number, stuck, extra=self._fields)
+                # an order that waits for approval is asked again and again
+                level = logging.DEBUG if isinstance(stuck.reply, ApprovalPending) else logging.WARNING
+                logger.log(
+                    level, "job %s: request %d is not answered: %s", self._job, number, stuck, extra=self._fields
+                )
                 return encode(stuck.reply)
             except JournalError as error:
                 # The words stay here: they may name files.
@@ -337,6 +341,8 @@ class _Session:
         reply, data, failure = respond(self._handler, message, limit=self._limit)
         if isinstance(failure, JournalError):
             raise failure  # the disk is at fault, not the request: it stays open
+        if isinstance(failure, ApprovalPendingError):
+            raise _Stuck(ApprovalPending.told())
         if failure is not None:
             self._log_refusal(kind, failure)
         return kind, type(reply).__name__, data, keep

@@ -16,6 +16,7 @@ import msgspec
 from woodlot.data.whole_files import finish_writing
 from woodlot.data.wording import nearest
 from woodlot.exceptions import (
+    ApprovalPendingError,
     DataError,
     IdentityError,
     JournalError,
@@ -25,7 +26,7 @@ from woodlot.exceptions import (
 )
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.columns.revoke_jobs import check_no_other
-from woodlot.jobs.hosting import JobHost, new_facts
+from woodlot.jobs.hosting import JobHost, new_facts, phase_fields
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.job_store import ENDED, JobStore
 from woodlot.jobs.leaving_orders import Revocation
@@ -44,6 +45,7 @@ from woodlot.runtime.peers import Peer
 from woodlot.runtime.run import run
 from woodlot.runtime.traffic import Traffic
 from woodlot.service.allowance import Allowance
+from woodlot.service.approval_wait import ApprovalWait
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator_news import Messenger
 from woodlot.service.coordinator_scores import PATIENCE_SECONDS, ScoringJob, Scorings
@@ -112,6 +114,7 @@ class Coordinator:
         self._threads: list[threading.Thread] = []
         self._messenger = Messenger(self.host, self.carrier, self._closing)
         self._leaders = LeaderLine(self.carrier)
+        self._approvals = ApprovalWait(self.host, self.carrier, self.present, self._go_on)
         desk = UserDesk(self)
         self.hub = Hub(
             str(config.listen),
@@ -172,6 +175,7 @@ class Coordinator:
         for thread in self._threads:
             thread.join()
         self._messenger.close()
+        self._approvals.close()
         self._leaders.close()
         if self.monitor is not None:
             self.monitor.close()
@@ -279,11 +283,29 @@ class Coordinator:
                 self.store.update(live.change(state="queued", error="", waiting_for=(), ended=None))
             self.live[job] = live
             self.tally.take(job, live.facts.kind, again=True)
+        self._begin(live)
+        return live
+
+    def _begin(self, live: LiveJob) -> None:
+        """Have a job run, in its turn."""
         if live.facts.kind == SCORE:  # it waits for nobody's training
-            self.scorings.pool.submit(self._work_on, job)
+            self.scorings.pool.submit(self._work_on, live.facts.job)
         else:
             self._queue.put(live)
-        return live
+
+    def _put_off(self, live: LiveJob, parties: tuple[str, ...]) -> None:
+        """Have a job wait for the approval of these parties' owners; it is as if it had not begun."""
+        self._queue.leave(live.facts.job)
+        self.store.update(
+            live.change(state="queued", started=None, waiting_for=(), approval=parties, **phase_fields(""))
+        )
+        self._approvals.add(live, parties)
+
+    def _go_on(self, live: LiveJob) -> None:
+        """Run a job again whose approval was waited for."""
+        if not self._closing.is_set():
+            live.change(approval=msgspec.UNSET)
+            self._begin(live)
 
     def cancel(self, job: str) -> None:
         """End a job for good."""
@@ -316,7 +338,8 @@ class Coordinator:
         """End jobs that wait for a party in vain or were cancelled, and have others give way."""
         while not self._closing.wait(LOOK_SECONDS):
             try:
-                for live, ended in self._queue.look():
+                cancelled = [(live, {"state": "cancelled"}) for live in self._approvals.look()]
+                for live, ended in [*self._queue.look(), *cancelled]:
                     self._finish(live.facts.job, live, ended)
             except Exception:  # whatever it is, the queue goes on
                 logger.exception("a job that waits is looked at later")
@@ -325,6 +348,10 @@ class Coordinator:
         live = self.live[job]
         try:
             ended = self._run(job, live)
+        except ApprovalPendingError as error:
+            if not self._closing.is_set():
+                self._put_off(live, error.parties)
+            return
         except JournalError as error:
             ended = {"state": "stopped", "error": str(error)}
         except Exception as error:
@@ -338,7 +365,7 @@ class Coordinator:
         self._finish(job, live, ended)
 
     def _finish(self, job: str, live: LiveJob, ended: dict[str, Any]) -> None:
-        ended |= {"ended": time.time(), "waiting_for": ()}
+        ended |= {"ended": time.time(), "waiting_for": (), "approval": msgspec.UNSET}
         is_recorded = True
         try:
             self.store.update(msgspec.structs.replace(live.facts, version=live.facts.version + 1, **ended))
@@ -363,7 +390,9 @@ class Coordinator:
         if stored is None:
             return {"state": "failed", "error": "the job is not recorded"}
         order = read_order(stored.order)
-        self.store.update(live.change(state="running", started=live.facts.started or time.time()))
+        self.store.update(
+            live.change(state="running", started=live.facts.started or time.time(), approval=msgspec.UNSET)
+        )
         ledger = Ledger()
         watch = Watch(live, ledger, self.store)
         patience: float = self.config.wait_for_parties
@@ -396,6 +425,8 @@ class Coordinator:
             return self.host.keep(order, live.facts, outcome, ledger)
         except Cancelled:
             return {"state": "cancelled"}
+        except ApprovalPendingError:
+            raise
         except (PartyAwayError, JournalError) as error:
             return {"state": "stopped", "error": str(error)}
         except WoodlotError as error:

@@ -6,6 +6,7 @@ import socket
 
 from woodlot.data.whole_files import state_folder
 from woodlot.exceptions import ConfigError
+from woodlot.jobs.approvals import Approvals
 from woodlot.jobs.hidden.helper_dealing import DealerBook
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.member_job import MemberHome, MemberJob, MemberRole
@@ -40,6 +41,7 @@ class MemberService(Agent):
                 f"requests; run the {role} elsewhere, or set allow_same_host = true for a trial"
             )
         state_folder(config.state)
+        self._approvals = Approvals(config.state, config.policy.approval_days)
         home = MemberHome(
             role=role,
             identity=self.identity,
@@ -50,8 +52,18 @@ class MemberService(Agent):
             n_jobs=effective_jobs(config.n_jobs),
             replays=lambda job: self._sessions.replays(job),
             tally=self.tally,
+            approvals=self._approvals,
         )
-        self._connect(config, lambda job: MemberJob(home, job, self._sessions.end))
+        try:
+            self._connect(config, lambda job: MemberJob(home, job, self._sessions.end))
+        except BaseException:
+            self._approvals.close()
+            raise
+
+    def close(self) -> None:
+        """Hang up, when what is being worked on is done."""
+        super().close()
+        self._approvals.close()
 
 
 def is_this_host(host: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from woodlot.data.spool import Spool
+from woodlot.jobs.approvals import Approvals
 from woodlot.jobs.home import PartyHome
 from woodlot.jobs.hosting import JobHost
 from woodlot.jobs.job_store import JobStore
@@ -44,6 +45,7 @@ class Party(Agent):
             config.policy.evaluations_per_day,
             config.policy.explanations_per_day,
         )
+        self._approvals = Approvals(config.state, config.policy.approval_days)
         self._led = JobStore(config.state / LED)
         n_jobs = effective_jobs(config.n_jobs)
         self._desk = LeaderDesk(self.identity, self.trust, config.policy, self._led, config.message_limit)
@@ -65,11 +67,13 @@ class Party(Agent):
             device=config.compute.device,
             tally=self.tally,
             lead=JobHost(self.identity, self.trust, self._led, n_jobs),
+            approvals=self._approvals,
         )
         try:
             self._connect(config, lambda job: PartyJob(home, job))
         except BaseException:
             self._store.close()
+            self._approvals.close()
             self._led.close()
             raise
 
@@ -85,6 +89,7 @@ class Party(Agent):
         """Hang up, when what is being worked on is done."""
         super().close()
         self._store.close()
+        self._approvals.close()
         self._led.close()
         if self._cluster is not None:
             self._cluster.close()

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from woodlot.data.decoding import converted, converter
 from woodlot.exceptions import (
+    ApprovalPendingError,
     DataError,
     JournalError,
     LocalProtocolError,
@@ -434,6 +435,29 @@ class Away(Unanswered):
     def to_exception(self, party: str) -> WoodlotError:
         """Return the error of a run that cannot go on without `party`."""
         return PartyAwayError(f"party {party!r}: {self.reason}", (party,))
+
+
+class ApprovalPending(Unanswered):
+    """What a party sends while its owner has yet to approve a job: the request is asked again later.
+
+    As `Unanswered` it is no part of the run. No round goes on without a party that says this.
+    """
+
+    discloses = Disclosure(
+        sender=Role.party,
+        receiver=Role.coordinator,
+        reveals="that a person at the party has yet to approve the job; the coordinator tells its user",
+        form="clear",
+    )
+
+    @classmethod
+    def told(cls) -> Self:
+        """Return what a party sends: the same for every order."""
+        return cls(kind="policy", reason="its owner has not approved this job yet")
+
+    def to_exception(self, party: str) -> WoodlotError:
+        """Return the error of a run that waits for the owner of `party`."""
+        return ApprovalPendingError(f"party {party!r}: {self.reason}", (party,))
 
 
 # --- what a protocol yields ---

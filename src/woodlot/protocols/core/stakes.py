@@ -57,7 +57,7 @@ _NUMBERS = """
 
 _NOTHING = """
     OpenAlignment SealedSecret SecretTaken SendRequests SendTokens
-    Away Unanswered
+    ApprovalPending Away Unanswered
     AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues CountClasses CountScores
     CountOutside DescribeColumns TellQuantiles
     DescribeRows GrowAlone SchemaInUse

@@ -8,8 +8,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, cast
 
-from woodlot.exceptions import JournalError, LocalProtocolError, PartyAwayError, RemoteProtocolError
-from woodlot.protocols.core.message import Away, Message, Refusal, Role, Sparing, Unanswered
+from woodlot.exceptions import (
+    ApprovalPendingError,
+    JournalError,
+    LocalProtocolError,
+    PartyAwayError,
+    RemoteProtocolError,
+)
+from woodlot.protocols.core.message import ApprovalPending, Away, Message, Refusal, Role, Sparing, Unanswered
 from woodlot.runtime.audit import Ledger
 from woodlot.runtime.codec import DEFAULT_LIMIT, MAX_HEADER, decode, encode
 from woodlot.runtime.drivers import check_names, encode_requests, raise_refusals
@@ -208,6 +214,8 @@ class CarriedDriver:
             receive(party, data)
             if isinstance(arrived[party], Away):
                 arrived[party] = RemoteProtocolError(f"party {party!r}: Away is not for a party to send")
+            if isinstance(arrived[party], ApprovalPending) and waiting[party].number != 1:
+                arrived[party] = RemoteProtocolError(f"party {party!r} waits for approval of a job that it has taken")
             if not isinstance(arrived[party], Unanswered):
                 self._write(party, requests[party], waiting[party], arrived[party], data)
 
@@ -226,6 +234,7 @@ class CarriedDriver:
             receive(party, encode(Away.noted()))
         replies = {party: arrived[party] for party in requests}
         missed = {party: reply for party in self.parties if isinstance(reply := replies.get(party), Unanswered)}
+        self._check_approved(replies)
         n_answered = sum(isinstance(reply, Message) and not isinstance(reply, Refusal) for reply in replies.values())
         for party, reply in missed.items():
             if sparing is None or (party in waiting and n_answered < sparing.least):
@@ -238,6 +247,18 @@ class CarriedDriver:
             if isinstance(answer, Message):
                 self._account(party, Role.coordinator, answer, sizes[party])
         return replies
+
+    def _check_approved(self, replies: Mapping[str, Message | RemoteProtocolError]) -> None:
+        """End a round in which owners have yet to decide, with what others refuse, if they do: then it is decided."""
+        waits = tuple(party for party in self.parties if isinstance(replies.get(party), ApprovalPending))
+        if waits:
+            decided = {
+                party: reply
+                for party, reply in replies.items()
+                if isinstance(reply, Message) and not isinstance(reply, Unanswered)
+            }
+            raise_refusals(self.parties, decided)
+            raise ApprovalPendingError(f"waiting for the approval of {', '.join(waits)}", waits)
 
     def _carry(
         self, waiting: Mapping[str, Numbered], on_reply: Callable[[str, bytes], None], sparing: Sparing | None
