@@ -29,20 +29,24 @@ class Spend:
     Attributes
     ----------
     epsilon : float
-        Of one of them, without a delta.
+        Of one of them.
     count : int
         How many of them one row takes part in. 0 where none of the rows is in more than was charged before: the parts
         of one query are told of different rows.
+    delta : float
+        Of one of them: the chance that more than its epsilon is lost. 0 for noise that keeps to its epsilon always.
 
     """
 
     epsilon: float
     count: int = 1
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 0:
             raise ValueError(f"count must be a whole number from 0 on, not {self.count!r}")
+        check_delta(self.delta)
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -62,6 +66,11 @@ def plain_epsilon(spends: Iterable[Spend]) -> float:
     return float_up(sum((Fraction(spend.epsilon) * spend.count for spend in spends), Fraction(0)))
 
 
+def least_delta(spends: Iterable[Spend]) -> float:
+    """The sum of all deltas: what several releases can be claimed for has this delta at least."""
+    return math.fsum(spend.delta * spend.count for spend in spends)
+
+
 def total_epsilon(spends: Iterable[Spend], delta: float = 0.0) -> float:
     """The smallest epsilon that can be claimed for all releases together.
 
@@ -76,18 +85,26 @@ def total_epsilon(spends: Iterable[Spend], delta: float = 0.0) -> float:
     delta : float
         Probability with which the claim may fail. With 0 the epsilons are added; else they are composed by
         dp-accounting as privacy loss distributions, rounded to the safe side. This assumes that the epsilons, not
-        the questions, were fixed before the first answer.
+        the questions, were fixed before the first answer. Releases with a delta of their own take it from this one,
+        and their epsilons are added.
 
     Returns
     -------
     float
+        Infinite where the releases have more delta of their own than this.
 
     """
     check_delta(delta)
     spends = [spend for spend in spends if spend.count]
     plain = plain_epsilon(spends)
-    if delta == 0 or not spends:
+    own, strict = least_delta(spends), [spend for spend in spends if spend.delta == 0]
+    if own > delta * (1 + _ROUNDING):
+        return math.inf
+    if delta <= own or not strict:
         return plain
+    if len(strict) < len(spends):
+        loose = [spend for spend in spends if spend.delta > 0]
+        return min(plain, plain_epsilon(loose) + total_epsilon(strict, delta - own))
     counts: dict[float, int] = {}
     for spend in spends:
         counts[spend.epsilon] = counts.get(spend.epsilon, 0) + spend.count

@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import weakref
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ from typing import Self
 
 from woodlot.exceptions import LocalProtocolError, PolicyError
 from woodlot.foundation.database import Database, Schema
-from woodlot.privacy.accounting import UNITS, Spend, Unit, check_delta, check_epsilon, total_epsilon
+from woodlot.privacy.accounting import UNITS, Spend, Unit, check_delta, check_epsilon, least_delta, total_epsilon
 from woodlot.privacy.exact import float_up
 
 UNIT = 10**12
@@ -63,6 +64,17 @@ CREATE TABLE IF NOT EXISTS budget_charges (
 ) STRICT
 """
 
+_DELTAS_TABLE = """
+CREATE TABLE IF NOT EXISTS budget_deltas (
+    client TEXT NOT NULL,
+    dataset TEXT NOT NULL,
+    release TEXT NOT NULL,
+    delta REAL NOT NULL CHECK (delta > 0),
+    UNIQUE (client, dataset, release)
+) STRICT
+"""
+"""Of the charges that have a delta of their own; records of earlier versions have no such table."""
+
 _USES_TABLE = """
 CREATE TABLE IF NOT EXISTS budget_uses (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -78,7 +90,7 @@ CREATE TABLE IF NOT EXISTS budget_uses (
 BUDGET_SCHEMA = Schema(
     name="the privacy budget",
     application=b"WBUD",
-    tables=(_TABLE, _USES_TABLE),
+    tables=(_TABLE, _DELTAS_TABLE, _USES_TABLE),
     damaged="Do not begin a new one for the same data: what was spent would be forgotten.",
     unusable="nothing may be released",
 )
@@ -228,6 +240,12 @@ class BudgetRecord:
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (client, dataset, charge.unit, charge.release, charge.job, charge.mechanism, epsilon, count, charge.answer),
         )
+        if charge.spend.delta:
+            self._db.execute(_DELTAS_TABLE)
+            self._db.execute(
+                "INSERT INTO budget_deltas (client, dataset, release, delta) VALUES (?, ?, ?, ?)",
+                (client, dataset, charge.release, charge.spend.delta),
+            )
         return charge
 
     def note_use(self, client: str, dataset: str, use: Use) -> None:
@@ -258,7 +276,7 @@ class BudgetRecord:
         if epsilon * count > _LARGEST:
             raise PolicyError(f"an epsilon of {charge.spend.epsilon:g} is too large to be charged: it protects nobody")
         before = self.find(client, dataset, charge.release)
-        terms = (charge.unit, charge.mechanism, _recorded(epsilon, count))
+        terms = (charge.unit, charge.mechanism, _recorded(epsilon, count, charge.spend.delta))
         if before is not None and (before.unit, before.mechanism, before.spend) != terms:
             raise LocalProtocolError(f"release {charge.release} was charged before, with other terms")
         return before
@@ -304,15 +322,22 @@ class BudgetRecord:
     def _check_account(
         self, client: str, dataset: str, unit: Unit, budget: Budget, spends: list[Spend], without_job: str | None
     ) -> None:
-        spent = self._units(client, dataset, unit, without_job)
-        after = [*spent, *((_units(spend), spend.count) for spend in spends)]
+        spent = self.spends(client, dataset, unit, without_job)
+        after = [*spent, *(_recorded(_units(spend), spend.count, spend.delta) for spend in spends)]
         limit = Fraction(budget.epsilon) * (1 + _SLACK)
-        plain = Fraction(sum(epsilon * count for epsilon, count in after), UNIT)
+        plain = sum((Fraction(spend.epsilon) * spend.count for spend in after), Fraction(0))
+        own, spent_delta = least_delta(after), least_delta(spent)
+        if own > budget.delta * (1 + _SLACK):
+            raise PolicyError(
+                f"the privacy budget does not allow it: it has a delta of {budget.delta:g} for the {unit} of this data "
+                f"set, of which {spent_delta:g} is spent, and it would become {own:g}; the request is refused. Ask for "
+                "a smaller delta, or let the client's operator set delta in the section [privacy]"
+            )
         if plain <= limit:  # composed it is never more
             return
-        total = total_epsilon([_recorded(*one) for one in after], budget.delta)
+        total = total_epsilon(after, budget.delta)
         if budget.delta == 0 or Fraction(total) > limit:
-            have = total_epsilon([_recorded(*one) for one in spent], budget.delta)
+            have = total_epsilon(spent, budget.delta)
             raise PolicyError(
                 f"the privacy budget does not allow it: of epsilon {budget.epsilon:g} for the {unit} of this data set "
                 f"{have:.6g} is spent, and it would become {total:.6g}; the request is refused. "
@@ -328,7 +353,7 @@ class BudgetRecord:
             "WHERE client = ? AND dataset = ? AND release = ?",
             (client, dataset, release),
         ).fetchone()
-        return None if row is None else _charge(*row)
+        return None if row is None else _charge(*row, self._deltas(client, dataset).get(release, 0.0))
 
     def charges(self, client: str, dataset: str) -> list[Charge]:
         """Return all records in order."""
@@ -339,15 +364,40 @@ class BudgetRecord:
             "WHERE client = ? AND dataset = ? ORDER BY position",
             (client, dataset),
         )
-        return [_charge(*row) for row in rows]
+        deltas = self._deltas(client, dataset)
+        return [_charge(*row, deltas.get(row[1], 0.0)) for row in rows]
 
-    def spends(self, client: str, dataset: str, unit: Unit) -> list[Spend]:
-        """Return all costs of one account, those of equal epsilon together."""
-        return [_recorded(*one) for one in self._units(client, dataset, unit)]
+    def spends(self, client: str, dataset: str, unit: Unit, without_job: str | None = None) -> list[Spend]:
+        """Return all costs of one account, those of equal epsilon and delta together; not those of one job."""
+        if not self._exists():
+            return []
+        rows = self._db.execute(
+            "SELECT release, epsilon, count FROM budget_charges "
+            "WHERE client = ? AND dataset = ? AND unit = ? AND job IS NOT ?",
+            (client, dataset, unit, without_job),
+        )
+        deltas, counts = self._deltas(client, dataset), defaultdict[tuple[int, float], int](int)
+        for release, epsilon, count in rows:
+            counts[epsilon, deltas.get(release, 0.0)] += count
+        return [_recorded(epsilon, count, delta) for (epsilon, delta), count in sorted(counts.items())]
 
     def spent(self, client: str, dataset: str, unit: Unit, delta: float = 0.0) -> float:
-        """Return the epsilon that is spent from one account, for a delta."""
-        return total_epsilon(self.spends(client, dataset, unit), delta)
+        """Return the epsilon that is spent from one account, for a delta; at least for that of `spent_delta`."""
+        spends = self.spends(client, dataset, unit)
+        return total_epsilon(spends, max(delta, least_delta(spends)))
+
+    def spent_delta(self, client: str, dataset: str, unit: Unit) -> float:
+        """Return the delta that the releases of one account have of their own."""
+        return least_delta(self.spends(client, dataset, unit))
+
+    def _deltas(self, client: str, dataset: str) -> dict[str, float]:
+        """The deltas of the charges that have one, by release."""
+        if not self._exists("budget_deltas"):
+            return {}
+        rows = self._db.execute(
+            "SELECT release, delta FROM budget_deltas WHERE client = ? AND dataset = ?", (client, dataset)
+        )
+        return dict(rows.fetchall())
 
     def accounts(self) -> list[tuple[str, str]]:
         """Return all clients and data sets that have charges or uses."""
@@ -357,19 +407,9 @@ class BudgetRecord:
             found.update(self._db.execute(f"SELECT DISTINCT client, dataset FROM {table}"))  # noqa: S608 - a fixed name
         return sorted(found)
 
-    def _units(self, client: str, dataset: str, unit: Unit, without_job: str | None = None) -> list[tuple[int, int]]:
-        """Epsilons in units, and how often each was spent."""
-        if not self._exists():
-            return []
-        return self._db.execute(
-            "SELECT epsilon, SUM(count) FROM budget_charges "
-            "WHERE client = ? AND dataset = ? AND unit = ? AND job IS NOT ? GROUP BY epsilon",
-            (client, dataset, unit, without_job),
-        ).fetchall()
-
     def copy_to(self, other: BudgetRecord) -> None:
         """Add to another record what only this one has; without answers that only their own job asks for again."""
-        for table in (_TABLE, _USES_TABLE):
+        for table in (_TABLE, _DELTAS_TABLE, _USES_TABLE):
             other._db.execute(table)
         if self._exists():
             charges = self._db.execute(
@@ -382,6 +422,11 @@ class BudgetRecord:
                 "(client, dataset, unit, release, job, mechanism, epsilon, count, answer) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 charges,
+            )
+        if self._exists("budget_deltas"):
+            deltas = self._db.execute("SELECT client, dataset, release, delta FROM budget_deltas")
+            other._db.executemany(
+                "INSERT OR IGNORE INTO budget_deltas (client, dataset, release, delta) VALUES (?, ?, ?, ?)", deltas
             )
         if self._exists("budget_uses"):
             uses = self._db.execute("SELECT client, dataset, job, kind, units FROM budget_uses ORDER BY position")
@@ -441,9 +486,9 @@ class BudgetFile:
 
 
 def _charge(
-    unit: Unit, release: str, mechanism: str, epsilon: int, count: int, job: str, answer: bytes | None
+    unit: Unit, release: str, mechanism: str, epsilon: int, count: int, job: str, answer: bytes | None, delta: float
 ) -> Charge:
-    spend = _recorded(epsilon, count)
+    spend = _recorded(epsilon, count, delta)
     return Charge(unit=unit, release=release, mechanism=mechanism, spend=spend, job=job, answer=answer)
 
 
@@ -451,6 +496,6 @@ def _units(spend: Spend) -> int:
     return math.ceil(Fraction(spend.epsilon) * UNIT)
 
 
-def _recorded(units: int, count: int) -> Spend:
+def _recorded(units: int, count: int, delta: float) -> Spend:
     """A cost as it is recorded: a little more than was charged."""
-    return Spend(float_up(Fraction(units, UNIT)), count)
+    return Spend(float_up(Fraction(units, UNIT)), count, delta)

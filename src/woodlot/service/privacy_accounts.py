@@ -56,6 +56,7 @@ def _account(
     settings: PartyConfig, record: BudgetRecord, party: str, table: str, unit: Unit, uses: Sequence[Use]
 ) -> dict[str, Any]:
     delta, budget = settings.privacy.delta, settings.privacy.budgets.of(unit)
+    delta = max(delta, record.spent_delta(party, table, unit))
     epsilon = record.spent(party, table, unit, delta)
     return {
         "unit": unit,
@@ -71,6 +72,7 @@ def _account(
                 "mechanism": charge.mechanism,
                 "epsilon": charge.spend.epsilon,
                 "count": charge.spend.count,
+                "delta": charge.spend.delta,
             }
             for charge in record.charges(party, table)
             if charge.unit == unit
