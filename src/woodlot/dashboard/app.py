@@ -121,7 +121,7 @@ class Pages:
         post("/models/{model}/revoke")(self.revoke)
         post("/models/{model}/contribution", response_class=HTMLResponse)(self.measure)
         post("/models/{model}/evaluation", response_class=HTMLResponse)(self.evaluate)
-        ApprovalPages(self.app, self.parties, self._page)
+        ApprovalPages(self.app, self.parties, self.render)
 
     # --- rendering ---
 
