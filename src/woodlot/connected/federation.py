@@ -20,7 +20,6 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import Answer, GrownForest, Labels, Route
 from woodlot.federation.interface import OnProgress, ScoreHere, Settings, Shuffled
-from woodlot.jobs.hidden_roles import named_dealer
 from woodlot.protocols.core.bits import unpack
 from woodlot.protocols.core.forest_plan import ForestPlan, Task
 from woodlot.protocols.core.leavers import check_hidden_leaver, check_leaver, check_leavers, usual_level
@@ -425,6 +424,7 @@ class ConnectedFederation(DriftedParts):
 
         Where no level is named it is 1, or 3 for a forest that was grown hidden.
         """
+        from woodlot.jobs.hidden_roles import named_dealer
         from woodlot.jobs.orders import RevokeOrder
         from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder
         from woodlot.service.encrypted import key_fields

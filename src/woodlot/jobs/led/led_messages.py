@@ -3,7 +3,8 @@
 A frame holds a message of another section, which goes from the leader to a party, or back. What that section says of
 the coordinator then holds for the leader, and the coordinator learns what is said here. Where the coordinator is the
 dealer of the job, a frame to or from the dealer is not sealed: it holds what the section of the protocol says of the
-dealer, and no party sees it.
+dealer, and no party sees it. Where a helper is the dealer, its frames are sealed as those of parties, and the
+coordinator cannot read them.
 """
 
 from __future__ import annotations
