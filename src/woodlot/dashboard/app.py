@@ -21,13 +21,13 @@ from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.approval_pages import ApprovalPages
 from woodlot.dashboard.guard import USER_KEY
 from woodlot.dashboard.home import Home
+from woodlot.dashboard.job_pages import JobPages
 from woodlot.dashboard.leader_view import LeaderView
 from woodlot.dashboard.party_view import PartyView
-from woodlot.dashboard.views import COORDINATOR, CoordinatorView
+from woodlot.dashboard.views import COORDINATOR, CoordinatorView, estimator_settings
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.jobs.job_messages import ModelFacts
-from woodlot.jobs.job_store import ENDED
-from woodlot.jobs.kind import known, outcome_of
+from woodlot.jobs.kind import known
 from woodlot.privacy.claims import claim_in_words
 from woodlot.protocols.core.stakes import IN_WORDS, STAKES, stake_of
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
@@ -37,8 +37,6 @@ from woodlot.service.party import LED
 STATIC = Path(__file__).parent / "static"
 LIVE_SECONDS = 0.5
 """How often a live page looks for news."""
-_ROUNDS_SHOWN = 400
-_RECORDS_SHOWN = 200
 _SCORES_SHOWN = 10
 
 
@@ -80,6 +78,7 @@ class Pages:
         self.app.add_exception_handler(WoodlotError, self._on_error)
         self._add_routes()
         Home(self)
+        JobPages(self)
 
     @property
     def roles(self) -> list[str]:
@@ -99,9 +98,6 @@ class Pages:
     def _add_routes(self) -> None:
         get, post = self.app.get, self.app.post
         get("/jobs", response_class=HTMLResponse)(self.jobs)
-        get("/jobs/{job}", response_class=HTMLResponse)(self.job)
-        get("/jobs/{job}/live", response_class=HTMLResponse)(self.job_live)
-        get("/jobs/{job}/rounds")(self.rounds)
         get("/models", response_class=HTMLResponse)(self.models)
         get("/models/{model}", response_class=HTMLResponse)(self.model)
         get("/models/{model}/contribution", response_class=HTMLResponse)(self.contribution)
@@ -151,37 +147,6 @@ class Pages:
         """All jobs."""
         return self.render("jobs", jobs=[] if self.coordinator is None else self.coordinator.jobs())
 
-    def job(self, job: str) -> HTMLResponse:
-        """One job: how far it is, and what it has cost so far."""
-        return self.render("job", **self._job_details(job))
-
-    def job_live(self, job: str) -> HTMLResponse:
-        """The part of a job's page that changes while it runs."""
-        return self.render("job_live", **self._job_details(job))
-
-    def _job_details(self, job: str) -> dict[str, Any]:
-        facts, records = self._coordinator().job(job), self._coordinator().records(job)
-        return {
-            "job": facts,
-            "live": facts.state not in (*ENDED, "stopped"),
-            "receipt": facts.state == "done" and outcome_of(facts.kind) == "receipt",
-            "records": records[-_RECORDS_SHOWN:][::-1],
-            "n_records": len(records),
-        }
-
-    def rounds(self, job: str) -> JSONResponse:
-        """Time and bytes of each round, for the charts."""
-        rounds = self._coordinator().rounds(job)[-_ROUNDS_SHOWN:]
-        parties = sorted({party for r in rounds for party in r.bytes_by_party})
-        return JSONResponse(
-            {
-                "rounds": [r.number for r in rounds],
-                "seconds": [round(r.seconds, 6) for r in rounds],
-                "kinds": [", ".join(r.kinds) for r in rounds],
-                "bytes": {party: [r.bytes_by_party.get(party, 0) for r in rounds] for party in parties},
-            }
-        )
-
     def models(self) -> HTMLResponse:
         """All models."""
         held = {name: set(view.models()) for name, view in self.parties.items()}
@@ -208,7 +173,7 @@ class Pages:
         facts = view.model(model)
         if not view.keeps(facts):
             return self.render(
-                "model_led", role, model=model, facts=facts, settings=_settings(facts.settings),
+                "model_led", role, model=model, facts=facts, settings=estimator_settings(facts.settings),
                 cost=json.loads(facts.cost), disclosure=json.loads(facts.disclosure),
                 roles_with=self._roles_with(model), evaluation=self._evaluation(model),
             )  # fmt: skip
@@ -220,7 +185,7 @@ class Pages:
             scored=scored, held_out={job.job for job in scored if view.held_out(model, job.job)},
             importances=[] if linear else view.importances(model), cost=json.loads(facts.cost),
             disclosure=json.loads(facts.disclosure),
-            privacy=claim_in_words(facts.privacy), settings=_settings(facts.settings),
+            privacy=claim_in_words(facts.privacy), settings=estimator_settings(facts.settings),
             roles_with=self._roles_with(model), contribution=self._contribution(model),
             evaluation=self._evaluation(model),
         )  # fmt: skip
@@ -295,10 +260,10 @@ class Pages:
         for view in self.leaders.values():
             if view.store.job(job) is not None:
                 return view
-        leader = self._coordinator().job(job).leader
+        leader = self.the_coordinator().job(job).leader
         if leader:
             raise DataError(f"{leader!r} has led this job and keeps its receipt; its folder is not on this machine")
-        return self._coordinator()
+        return self.the_coordinator()
 
     def receipt(self, job: str) -> HTMLResponse:
         """One receipt, checked."""
@@ -390,7 +355,7 @@ class Pages:
 
     def evaluation(self, model: str) -> HTMLResponse:
         """How good a model is, as far as it was evaluated from here."""
-        facts = self._coordinator().model(model)
+        facts = self.the_coordinator().model(model)
         return self.render("evaluation", model=model, facts=facts, evaluation=self._evaluation(model))
 
     def _evaluation(self, model: str) -> Any:
@@ -412,7 +377,7 @@ class Pages:
     def _tables(self, model: str, text: str) -> dict[str, str]:
         """``customers`` for all parties of a model, or ``bank=a shop=b``."""
         named = dict(word.split("=", 1) for word in text.split() if "=" in word)
-        return named or dict.fromkeys(self._coordinator().model(model).parties, text.strip())
+        return named or dict.fromkeys(self.the_coordinator().model(model).parties, text.strip())
 
     def contribution(self, model: str) -> HTMLResponse:
         """What each party contributes, as far as it has been measured."""
@@ -421,10 +386,16 @@ class Pages:
     def _contribution(self, model: str) -> Any:
         return None if self.actions is None else self.actions.contributions.get(model)
 
-    def _coordinator(self) -> CoordinatorView:
+    def the_coordinator(self) -> CoordinatorView:
+        """The coordinator's view, where its folder is on this machine."""
         if self.coordinator is None:
             raise DataError("jobs are known to the coordinator, whose folder is not on this machine")
         return self.coordinator
+
+    def check_may_act(self, request: Request) -> None:
+        """Refuse over the network who may only look; on this machine, whoever was let in may have it compute."""
+        if USER_KEY in request.scope:
+            self._actions(request)
 
     def _actions(self, request: Request) -> Actions:
         if self.actions is None:
@@ -444,20 +415,9 @@ class _Assets(StaticFiles):
         return response
 
 
-def _settings(text: str) -> dict[str, Any]:
-    """Kind and parameters of an estimator, as far as they are there: a user has written this, and nobody checks it."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    known = found if isinstance(found, dict) else {}
-    params = known.get("params")
-    return {"estimator": known.get("estimator", "unknown"), "params": params if isinstance(params, dict) else {}}
-
-
 def _withheld(facts: ModelFacts) -> str:
     """Why a model that was to be scored out of bag has no score; empty where it has one, or none was asked for."""
-    asked = facts.layout == "columns" and _settings(facts.settings)["params"].get("oob_score") is True
+    asked = facts.layout == "columns" and estimator_settings(facts.settings)["params"].get("oob_score") is True
     return WITHHELD if asked and facts.oob_score is None else ""
 
 

@@ -7,6 +7,7 @@ A view reads the state folder of one service, also while the service runs. The c
 from __future__ import annotations
 
 import functools
+import json
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -342,3 +343,14 @@ class CoordinatorView(StateView):
             for name, party, value in zip(names, forest.feature_party, forest.importances(), strict=True)
         ]
         return sorted(named, key=lambda feature: -feature["value"])
+
+
+def estimator_settings(text: str) -> dict[str, Any]:
+    """Kind and parameters of an estimator, as far as they are there: a user has written this, and it is not checked."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    known = found if isinstance(found, dict) else {}
+    params = known.get("params")
+    return {"estimator": known.get("estimator", "unknown"), "params": params if isinstance(params, dict) else {}}

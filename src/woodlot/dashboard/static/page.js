@@ -46,6 +46,25 @@ document.body.addEventListener("htmx:afterSwap", () => {
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
 });
 
+// Buttons that open a part of the page, one at a time; it stays open when the page is renewed.
+let shown = null;
+function show(id) {
+  for (const button of document.querySelectorAll("button[aria-controls]")) {
+    const isIt = button.getAttribute("aria-controls") === id, part = document.getElementById(button.getAttribute("aria-controls"));
+    button.setAttribute("aria-expanded", isIt);
+    part.hidden = !isIt;
+  }
+  shown = id;
+}
+document.body.addEventListener("click", (event) => {
+  const button = event.target.closest("button[aria-controls]");
+  if (!button) return;
+  const id = button.getAttribute("aria-controls");
+  show(shown === id ? null : id);
+  if (shown) document.getElementById(id).scrollIntoView({ block: "nearest" });
+});
+document.body.addEventListener("htmx:afterSwap", () => { if (shown) show(shown); });
+
 // --- charts ---
 
 const charts = new Map();

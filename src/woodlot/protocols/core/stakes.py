@@ -93,3 +93,74 @@ KINDS: dict[str, Stake] = {kind: stake for stake, kinds in _LISTS.items() for ki
 def stake_of(kind: str) -> Stake:
     """What is at stake in a kind of message; the worst where nobody has judged it."""
     return KINDS.get(kind, "rows")
+
+
+# --- which asset is told ---
+
+Asset = Literal["labels", "values", "thresholds", "sides", "answers", "ids", "names", "counts", "frames"]
+
+ASSETS: dict[Asset, str] = {
+    "labels": "labels, or which rows have the same one",
+    "values": "values of columns, or their order",
+    "thresholds": "thresholds and sets of categories of splits",
+    "sides": "which row goes which way in a tree",
+    "answers": "answers of the model for rows, or of its leaves",
+    "ids": "which rows of different parties belong together, or ids",
+    "names": "names of columns, categories or classes",
+    "counts": "counts, scores, sums, sizes and settings",
+    "frames": "sealed frames: what is in them, only leader and party read",
+}
+"""What a receiver can work out, in words."""
+
+_TOLD: dict[Asset, str] = {
+    "labels": """
+        LabelsSent EncodedLabels StartForest LeafTotals LinearStarted Descend Residuals PlainVector LocalTrees
+        GrowLevel RegrowLevel FinishTrees ExpandLeaves FinishConstruction
+    """,
+    "values": """
+        Partition Ranks SplitVectors RowValues AllSides PartialScores Scores Advance LocalTrees GrowOn GrownTrees
+        FillLeaves ThresholdsProposed CountValues DrawRows DrawByClass CompareAtHelper CompareAtService AnswersOpened
+        HelperCompared ServiceCompared PlainVector CodeShares OpenBins ServerSums SealedExplanation
+        GrowLevel RegrowLevel FinishTrees ExpandLeaves FinishConstruction
+    """,
+    "thresholds": """
+        SplitTable PredictRows AnswerOwnRows LocalTrees GrowOn GrownTrees FillLeaves ScoreLeftOut DrawRows DrawByClass
+        ThresholdsProposed ProposeThresholds CountSplits CountLeaves CountCells ModelPart AnswersOpened HelperCompared
+        ServiceCompared
+    """,
+    "sides": """
+        Partition GrowLevel RegrowLevel FinishTrees ExpandLeaves FinishConstruction Decisions ReachableLeaves Ranks
+        AskNodes Sides AllSides SealedLeaves SplitVectors TestRows RowsTested OpenDifferences CompareAtHelper
+        CompareAtService AnswersOpened HelperCompared ServiceCompared
+    """,
+    "answers": """
+        TakeAnswers Predictions RateAnswers LeafTotals PredictRows AnswerOwnRows SealedScore Score OutOfBagAnswers
+        ScoreLeftOut LocalTrees Decisions ReachableLeaves Ranks Sides SealedLeaves ModelPart SealedExplanation
+        LeaderAnswered
+    """,
+    "ids": """
+        IdTokens CommonRows FindCommon TakeIntersection LeadScores ScoreBatch Scores Decisions ReachableLeaves Ranks
+        AllSides Score SealedScore
+    """,
+    "names": """
+        RowsDescribed UseSchema ColumnsDescribed ExplainedColumns EncodedLabels LabelsSent LinearStarted SplitTable
+        PredictRows AnswerOwnRows LocalTrees GrowOn GrownTrees FillLeaves ScoreLeftOut OpenJob SubmitJob ModelPart
+        SealedExplanation
+    """,
+    "counts": "LeafTotals LocalTrees ServerSums CodeShares OpenBins ScoreLeftOut DrawByClass CommonRows FindCommon",
+    "frames": "LeadOn TakeFrames SealedRequest ScoreFrame ScoreOn LeaderAnswered",
+}
+
+_BY_KIND: dict[str, frozenset[Asset]] = {
+    kind: frozenset(asset for asset, kinds in _TOLD.items() if kind in kinds.split())
+    | ({"counts"} if stake == "numbers" else set())
+    for kind, stake in KINDS.items()
+    if stake != "nothing"
+}
+
+
+def assets_of(kind: str) -> frozenset[Asset]:
+    """Which assets a kind of message tells its receiver of; all where nobody has judged it."""
+    if stake_of(kind) == "nothing":
+        return frozenset()
+    return _BY_KIND.get(kind) or frozenset(asset for asset in ASSETS if asset != "frames")
