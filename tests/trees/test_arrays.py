@@ -96,10 +96,13 @@ def test_candidates_by_place(p: int) -> None:
     keys, features = rng.integers(0, 2**63, 30).astype(np.uint64), rng.integers(0, 2**63, p).astype(np.uint64)
     low = rng.integers(0, p, 30)
     high = np.minimum(low + rng.integers(0, 4, 30), p)
-    window = [arrays.put(a) for a in (low, high, np.cumsum(high - low) - (high - low))]
-    own_keys, total = arrays.put(keys), int((high - low).sum())
-    listed = list_pairs(arrays, own_keys, own_keys, window, total, int(high.max()), arrays.put(features))
-    node, feature, place = (arrays.get(a) for a in listed)
+    of_node, first = (np.append(0, np.cumsum(sizes)) for sizes in (high - low, np.arange(1, 31)))
+    first_key = np.append(0, np.cumsum((high - low) * np.arange(1, 31)))
+    own_keys, here = arrays.put(keys), [arrays.put(a) for a in (low, of_node, features, first, first_key)]
+    size = int(of_node[-1]), int(high.max())
+    listed = list_pairs(arrays, own_keys, own_keys, here[0], here[1], size, here[2], (here[3], here[4]))
+    node, feature, place, pair_first = (arrays.get(a) for a in listed)
+    same(pair_first, np.append(0, np.cumsum(node + 1)))
     for k in range(30):
         own, expected = sorted(zip(place[node == k].tolist(), feature[node == k].tolist(), strict=True)), []
         for rank in range(int(low[k]), int(high[k])):
@@ -120,10 +123,10 @@ def test_encoding() -> None:
     same(arrays.get(table.lowest), expected.lowest)
     for name in ("n_codes", "has_missing", "categorical", "first_value"):
         same(getattr(table, name), getattr(expected, name))
-    feature = np.array([0, 1, 3, 6])
+    feature = np.array([0, 1, 3, 6], np.int32)
     low, high = np.array([5, 2, 0, -1]), np.array([6, 3, -1, -1])
-    own = (arrays.put(a) for a in (table.first_value[feature], low, high))
-    same(table.thresholds(feature, *own), expected.thresholds(feature, low, high))
+    own = (arrays.put(a) for a in (np.array([1, 0, 2, 3]), feature, low, high))
+    same(arrays.get(table.thresholds(*own)), expected.thresholds(feature, low, high)[[1, 0, 2, 3]])
 
 
 class FailingGrower(ArrayGrower):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from woodlot.trees.coarsening import first_code, last_code
 from woodlot.trees.encoding import EncodedTable
 from woodlot.trees.forest import Splits, Structure, gather_sets
-from woodlot.trees.kernels import cut, rows
+from woodlot.trees.kernels import cut, levels, rows
 from woodlot.trees.kernels.search import Columns
 from woodlot.trees.parallel import run_chunks
 from woodlot.trees.rules import GrowthRules, SplitSides
@@ -45,6 +45,15 @@ class BestSplits(NamedTuple):
     score: NDArray[np.float64]
     feature: NDArray[np.int32]
     whole: NDArray[np.float64]
+
+
+class LevelSides(NamedTuple):
+    """What the splits of a level do, as one party knows it: ``kernels.levels.split_sides``."""
+
+    place: NDArray[np.int64]
+    """By open node: where the bits of its rows begin, this party's or the others'."""
+    both: NDArray[np.int64]
+    """Rows on the left and on the right of each split."""
 
 
 @dataclass
@@ -322,19 +331,23 @@ class Grower:
         other_bits : uint8 array
             Its flags, packed eight to a byte, first bit lowest: so they are counted in no time.
         """
-        chosen = np.flatnonzero(is_split)
-        start, end, middle = self.start[chosen], self.end[chosen], self._middle[chosen]
-        sizes, left, told = end - start, middle - start, middle < 0
-        left[told] = _ones_by_node(other_bits, sizes[told])
-        both = np.column_stack([left, sizes - left])
+        both = self._level_sides(is_split, other_bits).both
         if self.rules.min_weight <= 1:  # every row weighs as much
             return SplitSides(both, None)
+        chosen = np.flatnonzero(is_split)
+        start, end, told = self.start[chosen], self.end[chosen], self._middle[chosen] < 0
+        sizes = end - start
         flags = np.repeat(np.tile(np.array([1, 0], np.uint8), len(both)), both.ravel())  # ours stand as they were split
         flags[np.repeat(told, sizes)] = np.unpackbits(other_bits, count=int(sizes[told].sum()), bitorder="little")
         first = np.cumsum(sizes) - sizes
         weights = self.weights[np.arange(len(flags)) + np.repeat(start - first, sizes)]
         heavy, whole = sums_of(weights * flags, sizes), sums_of(weights, sizes)
         return SplitSides(both, np.column_stack([heavy, whole - heavy]))
+
+    def _level_sides(self, is_split: NDArray[np.bool_], other_bits: NDArray[np.uint8]) -> LevelSides:
+        place, both = np.empty(len(self.start), np.int64), np.empty((int(is_split.sum()), 2), np.int64)
+        levels.split_sides(is_split, self.start, self.end, self._middle, _words(other_bits), place, both)
+        return LevelSides(place, both)
 
     def split(
         self,
@@ -458,13 +471,18 @@ class Grower:
         return totals[:, 0].astype(np.int64), totals[:, 1]
 
 
-def _ones_by_node(bits: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many flags of each node are set: packed eight to a byte, first bit lowest."""
+def _words(bits: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Flags packed eight to a byte as whole words, with at least one bit to spare."""
     words = np.empty((len(bits) >> 3) + 1, np.uint64)
     words[-1] = 0
     words.view(np.uint8)[: len(bits)] = bits
+    return words
+
+
+def ones_by_node(bits: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many flags of each node are set: packed eight to a byte, first bit lowest."""
     ones = np.empty(len(sizes), np.int64)
-    rows.ones_by_node(words, sizes, ones)
+    rows.ones_by_node(_words(bits), sizes, ones)
     return ones
 
 

@@ -111,11 +111,17 @@ extern "C" __global__ void best_cuts(
 // A thread is a node: the best of its pairs.
 extern "C" __global__ void choose_pairs(
     const u64* keys, const i64* of_node, const i64* first, const u64* place, const unsigned char* turned,
-    const int* feature, const i64* missing, const u64* top, const u64* at, int payload_bits, int code_bits,
-    int in_order, i64 n, double* score, int* best_feature, i64* low, i64* high, unsigned char* best_turned,
-    unsigned char* has_missing) {
+    const int* feature, const i64* n_codes, const int* shift, const u64* top, const u64* at, const i64* a,
+    const i64* xlogx, int payload_bits, int code_bits, int in_order, i64 n, i64* low, i64* high, double* score,
+    double* whole, int* best_feature, unsigned char* best_turned, unsigned char* has_missing) {
   i64 node = blockIdx.x * (i64)blockDim.x + threadIdx.x;
   if (node >= n) return;
+  if (a) {  // of two classes: all rows of the first pair are those of the node
+    i64 q = of_node[node], begin = first[q];
+    u64 total = (u64)a[first[q + 1] - 1] - (begin ? (u64)a[begin - 1] : 0);
+    i64 w = total >> 32, k = total & 0xffffffffull, j = w - k;
+    whole[node] = xlogx ? (double)(xlogx[k] + xlogx[j] - xlogx[w]) : (double)(k * k + j * j) / (double)w;
+  }
   i64 best = -1;
   for (i64 q = of_node[node]; q < of_node[node + 1]; q++) {
     if (!top[q]) continue;
@@ -135,9 +141,10 @@ extern "C" __global__ void choose_pairs(
   low[node] = (i64)((keys[e] >> payload_bits) & mask) - turn;
   i64 next = (i64)((keys[e + 1] >> payload_bits) & mask) - turn;
   i64 last = (i64)((keys[first[best + 1] - 1] >> payload_bits) & mask);
-  i64 zero = (i64)((keys[first[best]] >> payload_bits) & mask);
-  has_missing[node] = turn ? zero == 0 : last == missing[best];
-  high[node] = !turn && next == missing[best] ? -1 : next;
+  i64 zero = (i64)((keys[first[best]] >> payload_bits) & mask), missing = n_codes[feature[best]];
+  if (shift && shift[best]) missing = ((missing - 1) >> shift[best]) + 1;
+  has_missing[node] = turn ? zero == 0 : last == missing;
+  high[node] = !turn && next == missing ? -1 : next;
 }
 """.replace("KEYS_PER_THREAD", str(KEYS_PER_THREAD))
 
@@ -150,20 +157,52 @@ class Limits(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The best split of each node of a batch, by place in the batch."""
+    """The best split of each node of a batch, by place in the batch. All columns are parts of one array."""
 
-    score: Any
-    """float64: -infinity if there is none."""
-    feature: Any
-    """int32: -1 if there is none."""
     low: Any
     """int64: last code on the left; of categories the last rank."""
     high: Any
     """int64: first code on the right; -1 if only missing values are there."""
+    score: Any
+    """float64: -infinity if there is none."""
+    whole: Any
+    """float64: the score of the node left whole."""
+    feature: Any
+    """int32: -1 if there is none."""
     turned: Any
     """uint8: whether missing values go left."""
     has_missing: Any
     """uint8: whether a row of the node is missing."""
+    block: Any
+    """uint8: the bytes of all of them."""
+
+    @classmethod
+    def of(cls, xp: Any, n: int) -> Choice:
+        """Room for n nodes."""
+        return cls._cut(xp.empty(n * sum(CHOICE_BYTES), xp.uint8), n, 0)
+
+    @classmethod
+    def _cut(cls, block: Any, n: int, skipped: int) -> Choice:
+        columns, at = [], 0
+        for kind, width in zip(CHOICE_TYPES[skipped:], CHOICE_BYTES[skipped:], strict=True):
+            columns.append(block[at : at + n * width].view(kind))
+            at += n * width
+        return cls(*[None] * skipped, *columns, block)
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """What is said of each node, column by column."""
+        return self[:-1]
+
+    def told(self, arrays: ArrayModule) -> Choice:
+        """What the process must know of it, by one copy: all but the cuts, which are None here."""
+        n = len(self.score)
+        return self._cut(arrays.get(self.block[n * sum(CHOICE_BYTES[:2]) :]), n, 2)
+
+    def put(self, at: Any, some: Choice) -> None:
+        """Overwrite what is said of some nodes."""
+        for column, values in zip(self.columns, some.columns, strict=True):
+            column[at] = values
 
 
 def scores(arrays: ArrayModule, keys: Any, pairs: Pairs, runs: Runs, layout: KeyLayout, xlogx: XLogX | None) -> Any:
@@ -264,27 +303,47 @@ def _running_weights(arrays: ArrayModule, keys: Any, pairs: Pairs, runs: Runs, l
 
 
 def choose_pairs(
-    arrays: ArrayModule, keys: Any, pairs: Pairs, missing: Any, top: Any, at: Any, layout: KeyLayout, *, in_order: bool
+    arrays: ArrayModule,
+    keys: Any,
+    pairs: Pairs,
+    codes: tuple[Any, Any],
+    top: Any,
+    at: Any,
+    layout: KeyLayout,
+    whole: Any,
+    *,
+    in_order: bool,
 ) -> Choice:
     """The best pair of every node.
 
     Parameters
     ----------
-    missing : int64 array
-        Code of missing values of each pair.
+    codes : int64 array, and int32 array or None
+        Code of missing values of each feature, and how many low bits of the codes of each pair are dropped.
     top, at : uint64 arrays
         From `best_cuts`.
+    whole : float64 array, or running sums and table of x*log2(x) (or None)
+        The scores of the nodes left whole; or, on a card, what they are made of where there are two classes and every
+        node has a pair.
     in_order : bool
         Take the first feature in order that can split the node, not the best: where all candidates have failed.
     """
     xp, n = arrays.xp, len(pairs.of_node) - 1
+    choice = Choice.of(xp, n)
     if arrays.on_card:
-        choice = Choice(*(xp.empty(n, kind) for kind in CHOICE_TYPES))
+        null = np.uint64(0)
+        run, table = whole if isinstance(whole, tuple) else (None, None)
         arrays.launch(
             SOURCE, "choose_pairs", n, keys, pairs.of_node, pairs.first, pairs.place, pairs.turned, pairs.feature,
-            missing, top, at, np.int32(layout.payload), np.int32(layout.code), np.int32(in_order), np.int64(n), *choice,
+            *(null if pointer is None else pointer for pointer in (*codes, top, at, run, table)),
+            np.int32(layout.payload), np.int32(layout.code), np.int32(in_order), np.int64(n), *choice.columns,
         )  # fmt: skip
+        if run is None:
+            choice.whole[:] = whole
         return choice
+    missing, shift = codes[0][pairs.feature], codes[1]
+    if shift is not None:
+        missing = np.where(shift > 0, ((missing - 1) >> shift) + 1, missing)
     rank = (~top, pairs.place) if not in_order else (pairs.place, ~top)
     order = np.lexsort((pairs.turned, rank[1], rank[0], top == 0, pairs.node))
     first = order[np.minimum(pairs.of_node[:-1], len(order) - 1)]
@@ -302,10 +361,13 @@ def choose_pairs(
     sign = np.uint64(1 << 63)
     raw = np.where(bits & sign > 0, bits ^ sign, ~bits)
     columns = (
-        np.where(found, raw.view(np.float64), -np.inf), np.where(found, pairs.feature[q], -1), low, high,
+        low, high, np.where(found, raw.view(np.float64), -np.inf), whole, np.where(found, pairs.feature[q], -1),
         np.where(found, turn, 0), has_missing,
     )  # fmt: skip
-    return Choice(*(column.astype(kind) for column, kind in zip(columns, CHOICE_TYPES, strict=True)))
+    for column, values in zip(choice.columns, columns, strict=True):
+        column[:] = values
+    return choice
 
 
-CHOICE_TYPES = (np.float64, np.int32, np.int64, np.int64, np.uint8, np.uint8)
+CHOICE_TYPES = (np.int64, np.int64, np.float64, np.float64, np.int32, np.uint8, np.uint8)
+CHOICE_BYTES = tuple(np.dtype(kind).itemsize for kind in CHOICE_TYPES)

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.trees.arrays.array_best import Choice
 from woodlot.trees.arrays.array_draws import draw
 from woodlot.trees.arrays.array_module import SHARE, ArrayModule
 from woodlot.trees.arrays.array_rows import (
@@ -19,18 +20,18 @@ from woodlot.trees.arrays.array_rows import (
     Cuts,
     RowBatch,
     gather,
-    join_flags,
+    join_bits,
     mixed,
     move,
-    put_all,
-    sides,
+    side_bits,
     sums_by_node,
     typed,
 )
-from woodlot.trees.arrays.array_search import BYTES_PER_ROW, ArraySearch, Search
+from woodlot.trees.arrays.array_search import BYTES_PER_ROW, ArraySearch
 from woodlot.trees.arrays.array_table import ArrayTable
 from woodlot.trees.encoding import EncodedTable
-from woodlot.trees.grow import BestSplits, Grower, LeafPart, Won
+from woodlot.trees.grow import BestSplits, Grower, LeafPart, LevelSides, Won, ones_by_node
+from woodlot.trees.kernels import levels
 from woodlot.trees.kernels import rows as row_kernels
 from woodlot.trees.rules import GrowthRules, SplitSides
 from woodlot.trees.sampling import Bootstrap, tree_keys
@@ -56,16 +57,18 @@ class _SplitLevel(NamedTuple):
 
     is_split: NDArray[np.bool_]
     is_own: NDArray[np.bool_]
-    """Of the split nodes, those that this party has won."""
+    """Of the open nodes, those that this party has split."""
     sizes: NDArray[np.int64]
+    """Rows of each open node."""
     own: NDArray[np.uint8]
     """Packed, as the next."""
     others: NDArray[np.uint8]
 
     def flags(self) -> NDArray[np.uint8]:
         """One flag per row of all split nodes."""
-        flags = np.empty(int(self.sizes.sum()), np.uint8)
-        ours = np.repeat(self.is_own, self.sizes)
+        sizes = self.sizes[self.is_split]
+        flags = np.empty(int(sizes.sum()), np.uint8)
+        ours = np.repeat(self.is_own[self.is_split], sizes)
         for some, bits in ((ours, self.own), (~ours, self.others)):
             flags[some] = np.unpackbits(bits, count=int(some.sum()), bitorder="little")
         return flags
@@ -128,8 +131,9 @@ class ArrayGrower(Grower):
 
     def _close(self, numbers: NDArray[np.int64], settled: NDArray[np.bool_] | None = None) -> None:
         super()._close(numbers, settled)
-        self._own_flags: Any = self.arrays.xp.empty(0, self.arrays.xp.uint8)
+        self._batch = self._array_search.gather(self.start, self.end) if len(self.start) else None
         self._own_bits: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._own_bits_here: Any = self.arrays.put(self._own_bits)
 
     def _still_open(self) -> NDArray[np.bool_]:
         sizes = self.end - self.start
@@ -140,10 +144,10 @@ class ArrayGrower(Grower):
         some = np.flatnonzero(is_open)
         if len(some) == 0:
             return is_open
-        arrays = self.arrays
-        batch = self._array_search.gather(self.start[some], self.end[some])
-        still = mixed(arrays, batch) > 0
+        arrays, start, end = self.arrays, self.start[some], self.end[some]
+        still = mixed(arrays, self._on_card_rows, self._on_card_labels, start, end) > 0
         if rules.min_weight > 1:
+            batch = self._array_search.gather(start, end)
             still &= sums_by_node(arrays, batch.weight, batch.first) >= 2 * rules.min_weight
         is_open[some] = arrays.get(still)
         return is_open
@@ -151,31 +155,34 @@ class ArrayGrower(Grower):
     @on_card
     def find(self, counts: NDArray[np.integer[Any]], searched: NDArray[np.bool_] | None = None) -> BestSplits:
         """The best split of this party's candidates at every open node; as ``Grower.find``."""
-        arrays, n = self.arrays, len(self.start)
-        whole, score, feature = np.zeros(n), np.full(n, -np.inf), np.full(n, -1, np.int32)
+        n = len(self.start)
         nodes = np.arange(n) if searched is None else np.flatnonzero(searched)
         wanted = counts.astype(np.int64)
-        sizes = (self.end - self.start)[nodes]
-        parts, xp = self._array_search.batches(sizes, wanted[nodes]), arrays.xp
+        parts = self._array_search.batches((self.end - self.start)[nodes], wanted[nodes])
+        if len(parts) == 1 and len(nodes) == n:
+            select = self.skeleton.root_key if self.rules.whole_tree else self.skeleton.key
+            self._found, told = self._array_search.find(
+                self.start, self.end, self.skeleton.key, select, wanted, self._batch
+            )
+        else:
+            told = self._find_in_parts(nodes, parts, wanted)
+        self._feature, self._turned, self._has_missing = told.feature, told.turned, told.has_missing
+        self._cut = np.where(told.feature >= 0, 0, -1)  # the cuts themselves stay on the card
+        self._pending = (counts, None)
+        return BestSplits(told.score, told.feature, told.whole)
+
+    def _find_in_parts(self, nodes: NDArray[np.int64], parts: list[slice], wanted: NDArray[np.int64]) -> Choice:
+        """Search some of the open nodes, so many at a time; returns what is told of all of them."""
+        self._found, told = Choice.of(self.arrays.xp, len(self.start)), Choice.of(np, len(self.start))
+        told.put(slice(None), Choice(-1, -1, -np.inf, 0.0, -1, 0, 0, None))
         for part in parts:
             some = nodes[part]
             key = self.skeleton.key[some]
             select = self.skeleton.root_key[some] if self.rules.whole_tree else key
-            found, left_whole = self._array_search.find(self.start[some], self.end[some], key, select, wanted[some])
-            score[some], feature[some] = arrays.get(found.score), arrays.get(found.feature)
-            whole[some] = arrays.get(left_whole)
-            if len(some) == n:
-                self._found = found
-                break
-            if part is parts[0]:
-                self._found = Search(*(xp.empty(n, column.dtype) for column in found))
-            at = arrays.put(some)
-            for kept, new in zip(self._found, found, strict=True):
-                kept[at] = new
-        self._feature = feature
-        self._cut = np.where(feature >= 0, 0, -1)  # the cuts themselves stay on the card
-        self._pending = (counts, None)
-        return BestSplits(score, feature, whole)
+            found, new = self._array_search.find(self.start[some], self.end[some], key, select, wanted[some])
+            self._found.put(self.arrays.put(some), found)
+            told.put(some, new._replace(low=-1, high=-1))
+        return told
 
     def apply(self, won: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Carry out the splits this party has won; as ``Grower.apply``."""
@@ -185,48 +192,35 @@ class ArrayGrower(Grower):
     @on_card
     def apply_packed(self, won: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """As `apply`, with the flags packed."""
-        arrays, xp, table = self.arrays, self.arrays.xp, self._codes
+        arrays, xp, table, batch = self.arrays, self.arrays.xp, self._codes, self._batch
         nodes = np.flatnonzero(won)
-        if len(nodes) == 0:
+        if len(nodes) == 0 or batch is None:
             return np.empty(0, np.uint8)
         start, end = self.start[nodes], self.end[nodes]
-        host_feature = self._feature[nodes].astype(np.int64)
-        set_length = np.where(table.categorical[host_feature] == 1, (table.n_codes[host_feature] + 8) >> 3, 0)
-        chosen = np.flatnonzero(set_length)
-        set_start = np.full(len(nodes), -1, np.int64)
-        set_start[chosen] = np.cumsum(set_length[chosen]) - set_length[chosen]
-        at, feature, n_codes, sizes, sets_at, first_value = put_all(
-            arrays, nodes, host_feature, table.n_codes[host_feature], end - start, set_start,
-            table.first_value[host_feature],
-        )  # fmt: skip
-        feature = feature.astype(xp.int32)
-        low, high, turned, has_missing = (column[at] for column in self._found[2:])
-        sets = xp.empty(0, xp.uint8)
-        if len(chosen):
-            of = arrays.put(chosen)
-            sets = self._array_search.left_categories(
-                start[chosen], end[chosen], feature[of], low[of], sets_at[of], int(set_length.sum())
-            )
+        sizes, feature = end - start, self._feature[nodes]
+        by_number = np.ones(len(nodes), bool)
+        set_length, sets, set_start = np.zeros(len(nodes), np.int64), xp.empty(0, xp.uint8), None
+        if table.categorical.any():
+            by_number = table.categorical[feature] == 0
+            set_length = np.where(by_number, 0, (table.n_codes[feature] + 8) >> 3)
+            sets, set_start = self._left_categories(nodes, set_length)
+        found = self._found
         if self.rules.min_cell:  # from cells to the codes of the table
-            shift = self._array_search.shifts(feature, sizes)
-            low = xp.minimum(((low + 1) << shift) - 1, n_codes - 1)
-            high = xp.where(high < 0, -1, high << shift)
-        batch = self._array_search.gather(start, end)
-        flags = sides(arrays, table.fine, batch, Cuts(feature, low, n_codes, turned, sets_at, sets))
-        n_left = sums_by_node(arrays, flags, batch.first)
-        most = 2 * n_left > sizes
-        by_number = sets_at < 0
-        missing_left = xp.where(by_number & (has_missing == 0), most, turned > 0)
-        low, high = xp.where(by_number, low, -1), xp.where(by_number, high, -1)
-        self._middle[nodes] = start + arrays.get(n_left)
-        self._own_flags = flags
-        self._own_bits = arrays.get(xp.packbits(flags, bitorder="little"))
+            found = self._array_search.in_table_codes(found, xp.diff(batch.first))
+        cuts = Cuts(found.feature, found.low, found.turned, self._array_search.n_codes, set_start, sets)
+        bits, n_bytes = side_bits(arrays, table.fine, batch, cuts, nodes, sizes)
+        threshold = table.thresholds(arrays.put(nodes), found.feature, found.low, found.high)
+        self._own_bits_here, self._own_bits = bits, arrays.get(bits)[:n_bytes]
+        n_left = ones_by_node(self._own_bits, sizes)
+        self._middle[nodes] = start + n_left
         self._won.append(
             Won(
                 number=self.skeleton.frontier[nodes],
-                feature=self._feature[nodes],
-                threshold=table.thresholds(host_feature, first_value, low, high),
-                missing_left=arrays.get(missing_left).astype(bool),
+                feature=feature,
+                threshold=arrays.get(threshold),
+                missing_left=np.where(
+                    by_number & (self._has_missing[nodes] == 0), 2 * n_left > sizes, self._turned[nodes] > 0
+                ),
                 set_length=set_length,
                 sets=arrays.get(sets),
             )
@@ -235,30 +229,37 @@ class ArrayGrower(Grower):
             self._pending = (self._pending[0], won)
         return self._own_bits
 
-    def _all_flags(self, chosen: NDArray[np.int64], other_bits: NDArray[np.uint8]) -> tuple[RowBatch, Any]:
-        """The rows of all split nodes, and their flags: this party's and the others'."""
-        sizes = (self.end - self.start)[chosen]
-        own = self._middle[chosen] >= 0
-        before = np.empty(len(chosen), np.int64)
-        for some in (own, ~own):
-            before[some] = np.cumsum(sizes[some]) - sizes[some]
-        batch = self._array_search.gather(self.start[chosen], self.end[chosen])
-        return batch, join_flags(self.arrays, batch, self._own_flags, other_bits, before, own)
+    def _left_categories(self, nodes: NDArray[np.int64], set_length: NDArray[np.int64]) -> tuple[Any, Any]:
+        """The categories that the splits of some nodes send left, and where those of each node begin (-1: none)."""
+        arrays, xp = self.arrays, self.arrays.xp
+        chosen = np.flatnonzero(set_length)
+        set_start = np.full(len(nodes), -1, np.int64)
+        set_start[chosen] = np.cumsum(set_length[chosen]) - set_length[chosen]
+        if len(chosen) == 0:
+            return xp.empty(0, xp.uint8), None
+        some = nodes[chosen]
+        at = arrays.put(some)
+        sets = self._array_search.left_categories(
+            self.start[some], self.end[some], self._found.feature[at], self._found.low[at],
+            arrays.put(set_start[chosen]), int(set_length.sum()),
+        )  # fmt: skip
+        return sets, arrays.put(set_start)
 
     @on_card
     def sides(self, is_split: NDArray[np.bool_], other_bits: NDArray[np.uint8]) -> SplitSides:
         """Rows, and where a rule asks weights, on both sides of all splits of a level; as ``Grower.sides``."""
-        if self.rules.min_weight <= 1:
-            return super().sides(is_split, other_bits)
-        chosen = np.flatnonzero(is_split)
-        if len(chosen) == 0:
-            return SplitSides(np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
-        batch, flags = self._all_flags(chosen, other_bits)
-        n_left, rows = sums_by_node(self.arrays, flags, batch.first), (self.end - self.start)[chosen]
-        weight = sums_by_node(self.arrays, batch.weight, batch.first)
-        heavy = sums_by_node(self.arrays, batch.weight * flags.astype(batch.weight.dtype), batch.first)
-        left, heavy, weight = (self.arrays.get(a) for a in (n_left, heavy, weight))
-        return SplitSides(np.column_stack([left, rows - left]), np.column_stack([heavy, weight - heavy]))
+        level = self._level_sides(is_split, other_bits)
+        batch = self._batch
+        if self.rules.min_weight <= 1 or batch is None:
+            return SplitSides(level.both, None)
+        flags, weight = self._flags(batch, level.place, other_bits), batch.weight
+        parts = weight * flags.astype(weight.dtype), weight
+        heavy, whole = (self.arrays.get(sums_by_node(self.arrays, part, batch.first))[is_split] for part in parts)
+        return SplitSides(level.both, np.column_stack([heavy, whole - heavy]))
+
+    def _flags(self, batch: RowBatch, place: NDArray[np.int64], other_bits: NDArray[np.uint8]) -> Any:
+        """One flag per row of the open nodes: of this party's splits, the others', and 1 where there is none."""
+        return join_bits(self.arrays, batch, self._own_bits_here, other_bits, place)
 
     def split(
         self, is_split: NDArray[np.bool_], other_flags: NDArray[np.uint8], settled: NDArray[np.bool_] | None = None
@@ -277,20 +278,19 @@ class ArrayGrower(Grower):
         other_bits: NDArray[np.uint8],
         settled: NDArray[np.bool_] | None,
     ) -> None:
-        arrays = self.arrays
-        chosen = np.flatnonzero(is_split)
-        start, end = self.start[chosen], self.end[chosen]
-        middle = start
-        level = _SplitLevel(is_split, self._middle[chosen] >= 0, end - start, self._own_bits, np.array(other_bits))
-        if len(chosen):
-            batch, flags = self._all_flags(chosen, other_bits)
-            middle = start + arrays.get(move(arrays, batch, flags, self._on_card_rows, self._on_card_weights))
-            del batch, flags
+        sides = self._level_sides(is_split, other_bits)
+        start, end = self.start, self.end
+        level = _SplitLevel(is_split, self._middle >= 0, end - start, self._own_bits, np.array(other_bits))
+        if len(sides.both) and self._batch is not None:
+            flags = self._flags(self._batch, sides.place, other_bits)
+            move(self.arrays, self._batch, flags, self._on_card_rows, self._on_card_weights)
+            del flags
+        self._batch = None  # its memory is that of the next level's rows
         self._remember_leaves(self.skeleton.frontier, ~is_split)
-        children = self.skeleton.split(is_split)
-        self.start = np.column_stack([start, middle]).ravel()
-        self.end = np.column_stack([middle, end]).ravel()
-        self._close(children, settled)
+        numbers = self.skeleton.split(is_split)
+        self.start, self.end = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
+        levels.children(is_split, start, end, sides.both, self.start, self.end)
+        self._close(numbers, settled)
         self._log.append(level)  # last, so that a level which fails in the middle is not among those to repeat
         self._pending, self._committed = None, len(self._won)
 
@@ -299,7 +299,8 @@ class ArrayGrower(Grower):
         sizes = (self.end - self.start)[nodes]
         first = np.cumsum(sizes) - sizes
         self._middle[nodes] = self.start[nodes] + np.add.reduceat(flags, first, dtype=np.int64)
-        self._own_flags, self._own_bits = self.arrays.put(flags), np.packbits(flags, bitorder="little")
+        self._own_bits = np.packbits(flags, bitorder="little")
+        self._own_bits_here = self.arrays.put(self._own_bits)
 
     @on_card
     def class_entries(

@@ -36,48 +36,59 @@ extern "C" __global__ void ends(const long long* run, const long long* first, lo
 }
 
 extern "C" __global__ void mixed(
-    const LABEL* label, const int* node_of, const long long* first, long long n, unsigned char* is_mixed) {
+    const unsigned int* rows, const LABEL* labels, const long long* first, const long long* start, long long n_nodes,
+    long long n, unsigned char* is_mixed) {
   long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (i >= n) return;
-  int node = node_of[i];
-  if (label[i] != label[first[node]]) is_mixed[node] = 1;  // all writers write the same
+  long long low = 0, high = n_nodes - 1;
+  while (low < high) { long long mid = (low + high + 1) >> 1; if (first[mid] <= i) low = mid; else high = mid - 1; }
+  long long at = start[low];  // all writers write the same
+  if (labels[rows[at + i - first[low]]] != labels[rows[at]]) is_mixed[low] = 1;
 }
 
-// Flags of this party's splits are one to a byte, those of others one to a bit.
-extern "C" __global__ void join_flags(
-    const unsigned char* own, const unsigned char* bits, const long long* before, const int* node_of,
+extern "C" __global__ void join_bits(
+    const unsigned char* own, const unsigned char* others, const long long* place, const int* node_of,
     const long long* first, long long n, unsigned char* flags) {
   long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (i >= n) return;
   int node = node_of[i];
-  long long at = before[node], position = i - first[node];
-  if (at < 0) flags[i] = own[position - at - 1];  // -1 less the place: of this party
-  else { at += position; flags[i] = (bits[at >> 3] >> (at & 7)) & 1; }
+  long long at = place[node];
+  if (at == -1) { flags[i] = 1; return; }
+  const unsigned char* bits = at < 0 ? own : others;
+  at = (at < 0 ? -2 - at : at) + i - first[node];
+  flags[i] = (bits[at >> 3] >> (at & 7)) & 1;
 }
 
-// `left` is the running sum of the flags, `left_of` that of each node.
+// `left` is the running sum of the flags.
 extern "C" __global__ void move(
     const unsigned int* row, const WEIGHT* weight, const int* node_of, const long long* first, const long long* start,
-    const unsigned char* flags, const long long* left, const long long* left_of, long long n, unsigned int* rows,
-    WEIGHT* weights) {
+    const unsigned char* flags, const long long* left, long long n, unsigned int* rows, WEIGHT* weights) {
   long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (i >= n) return;
   int node = node_of[i];
-  long long begin = first[node], before = left[i] - (begin ? left[begin - 1] : 0);
-  long long to = start[node] + (flags[i] ? before - 1 : left_of[node] + (i - begin) - before);
+  long long begin = first[node], base = begin ? left[begin - 1] : 0, before = left[i] - base;
+  long long to = start[node] + (flags[i] ? before - 1 : left[first[node + 1] - 1] - base + (i - begin) - before);
   rows[to] = row[i]; weights[to] = weight[i];
 }
 
-extern "C" __global__ void sides(
-    const CODE* fine, long long n_table, const unsigned int* row, const int* node_of, const int* feature,
-    const long long* cut, const long long* missing, const unsigned char* missing_left, const long long* set_start,
-    const unsigned char* sets, long long n, unsigned char* flags) {
+// A thread is a row of a node that is cut, found by bisection as in `gather`; a warp writes 32 sides as one number.
+extern "C" __global__ void side_bits(
+    const CODE* fine, long long n_table, const unsigned int* row, const long long* first, const long long* nodes,
+    const long long* bounds, long long n_nodes, const int* feature, const long long* cut,
+    const unsigned char* missing_left, const long long* n_codes, const long long* set_start, const unsigned char* sets,
+    long long n, unsigned int* bits) {
   long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  int node = node_of[i];
-  long long code = fine[feature[node] * n_table + row[i]], at = set_start[node];
-  if (at >= 0) flags[i] = (sets[at + (code >> 3)] >> (code & 7)) & 1;
-  else flags[i] = code <= cut[node] || (code == missing[node] && missing_left[node]);
+  bool goes = false;
+  if (i < n) {
+    long long low = 0, high = n_nodes - 1;
+    while (low < high) { long long mid = (low + high + 1) >> 1; if (bounds[mid] <= i) low = mid; else high = mid - 1; }
+    long long node = nodes[low], f = feature[node];
+    long long code = fine[f * n_table + row[first[node] + i - bounds[low]]], at = set_start ? set_start[low] : -1;
+    if (at >= 0) goes = (sets[at + (code >> 3)] >> (code & 7)) & 1;
+    else goes = code <= cut[node] || (code == n_codes[f] && missing_left[node]);
+  }
+  unsigned int word = __ballot_sync(0xffffffffu, goes);
+  if ((threadIdx.x & 31) == 0 && i < n) bits[i >> 5] = word;
 }
 
 // A thread is a node, and adds in the order of its rows: sums of floats depend on it.
@@ -151,24 +162,20 @@ def gather(
     arrays: ArrayModule, rows: Any, weights: Any, labels: Any, start: NDArray[np.int64], end: NDArray[np.int64]
 ) -> RowBatch:
     """The rows from ``start`` to ``end`` of some nodes, none of them empty, with their weights and labels."""
-    xp, sizes = arrays.xp, end - start
-    k = len(start)
-    known = np.zeros(2 * k + 1, np.int64)
-    known[:k] = start
-    np.cumsum(sizes, out=known[k + 1 :])
-    bounds, given = known[k:], arrays.put(known)
-    n, first, begin = int(bounds[-1]), given[k:], given[:k]
+    xp, k, known = arrays.xp, len(start), _bounds_and_start(start, end)
+    given = arrays.put(known)
+    n, first, begin = int(known[k]), given[: k + 1], given[k + 1 :]
     if arrays.on_card:
         node_of = xp.empty(n, xp.int32)
         row, weight, label = (xp.empty(n, a.dtype) for a in (rows, weights, labels))
         source = typed(SOURCE, WEIGHT=weights, LABEL=labels, CODE=rows)
         arrays.launch(
-            source, "gather", n, rows, weights, labels, first, begin, np.int64(len(start)), np.int64(n), node_of, row,
-            weight, label,
+            source, "gather", n, rows, weights, labels, first, begin, np.int64(k), np.int64(n), node_of, row, weight,
+            label,
         )  # fmt: skip
     else:
-        node_of = np.repeat(np.arange(len(start), dtype=np.int32), sizes)
-        at = np.arange(n) + (start - bounds[:-1])[node_of]
+        node_of = np.repeat(np.arange(k, dtype=np.int32), end - start)
+        at = np.arange(n) + (start - known[:k])[node_of]
         row, weight = rows[at], weights[at]
         label = labels[row]
     return RowBatch(node_of, first, begin, row, weight, label)
@@ -191,105 +198,121 @@ def ends_by_node(arrays: ArrayModule, run: Any, first: Any) -> Any:
     return padded[first[1:]] - padded[first[:-1]]
 
 
-def mixed(arrays: ArrayModule, batch: RowBatch) -> Any:
-    """Which nodes have rows of different labels (uint8)."""
-    xp, n = arrays.xp, len(batch.first) - 1
+def mixed(arrays: ArrayModule, rows: Any, labels: Any, start: NDArray[np.int64], end: NDArray[np.int64]) -> Any:
+    """Which of some nodes, none of them empty, have rows of different labels (uint8)."""
+    xp, k = arrays.xp, len(start)
+    known = _bounds_and_start(start, end)
+    n = int(known[k])
     if arrays.on_card:
-        is_mixed = xp.zeros(n, xp.uint8)
-        source = typed(SOURCE, WEIGHT=batch.weight, LABEL=batch.label, CODE=batch.row)
-        arrays.launch(
-            source, "mixed", batch.n_rows, batch.label, batch.node_of, batch.first, np.int64(batch.n_rows), is_mixed
-        )
+        is_mixed, given = xp.zeros(k, xp.uint8), arrays.put(known)
+        source = typed(SOURCE, WEIGHT=rows, LABEL=labels, CODE=rows)
+        arrays.launch(source, "mixed", n, rows, labels, given, given[k + 1 :], np.int64(k), np.int64(n), is_mixed)
         return is_mixed
-    other = batch.label != batch.label[batch.first[:-1]][batch.node_of]
-    return (sums_by_node(arrays, other, batch.first) > 0).astype(np.uint8)
+    node_of = np.repeat(np.arange(k), end - start)
+    other = labels[rows[np.arange(n) + (start - known[:k])[node_of]]] != labels[rows[start]][node_of]
+    return (np.bincount(node_of[other], minlength=k) > 0).astype(np.uint8)
 
 
-def join_flags(
-    arrays: ArrayModule,
-    batch: RowBatch,
-    own: Any,
-    bits: NDArray[np.uint8],
-    before: NDArray[np.int64],
-    is_own: NDArray[np.bool_],
+def _bounds_and_start(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the rows of k nodes begin one after the other, k + 1 numbers; then where they begin now. In one array."""
+    k = len(start)
+    known = np.zeros(2 * k + 1, np.int64)
+    np.cumsum(end - start, out=known[1 : k + 1])
+    known[k + 1 :] = start
+    return known
+
+
+def join_bits(
+    arrays: ArrayModule, batch: RowBatch, own: Any, others: NDArray[np.uint8], place: NDArray[np.int64]
 ) -> Any:
-    """The flags of all nodes of a batch (uint8).
+    """Which rows of a batch go left (uint8).
 
     Parameters
     ----------
-    own : uint8 array
-        Flags of the nodes that this party has split.
-    bits : uint8 array
-        Those of the other nodes, packed eight to a byte.
-    before, is_own : arrays
-        By node: where its flags begin, among those of the others or of this party; and which of both.
+    own, others : uint8 arrays
+        Sides of rows that this party has split, and of those that others have: packed eight to a byte.
+    place : int64 array
+        By node: where its bits begin among the others', or -2 less the place among this party's; -1 for a node that
+        stays as it is, all of whose rows go left.
     """
     xp, n = arrays.xp, batch.n_rows
     if arrays.on_card:
         flags = xp.empty(n, xp.uint8)
         source = typed(SOURCE, WEIGHT=batch.weight, LABEL=batch.label, CODE=batch.row)
         arrays.launch(
-            source, "join_flags", n, own, arrays.put(bits), arrays.put(np.where(is_own, -1 - before, before)),
-            batch.node_of, batch.first, np.int64(n), flags,
+            source, "join_bits", n, own, arrays.put(others), arrays.put(place), batch.node_of, batch.first,
+            np.int64(n), flags,
         )  # fmt: skip
         return flags
-    at = before[batch.node_of] + np.arange(n) - batch.first[batch.node_of]
-    ours = is_own[batch.node_of]
-    flags = np.empty(n, np.uint8)
-    flags[ours] = own[at[ours]]
-    flags[~ours] = np.unpackbits(bits, bitorder="little")[at[~ours]]
+    begin = place[batch.node_of]
+    at = np.where(begin < 0, -2 - begin, begin) + np.arange(n) - batch.first[batch.node_of]
+    flags = np.ones(n, np.uint8)
+    for some, bits in ((begin < -1, own), (begin >= 0, others)):
+        flags[some] = np.unpackbits(bits, bitorder="little")[at[some]]
     return flags
 
 
-def move(arrays: ArrayModule, batch: RowBatch, flags: Any, rows: Any, weights: Any) -> Any:
-    """Stable partition of each node by its flags (1: left), into ``rows`` and ``weights``; returns the left sizes."""
+def move(arrays: ArrayModule, batch: RowBatch, flags: Any, rows: Any, weights: Any) -> None:
+    """Stable partition of each node by its flags (1: left), into ``rows`` and ``weights``."""
     xp, n = arrays.xp, batch.n_rows
     left = xp.cumsum(flags, dtype=xp.int64)
-    left_of = ends_by_node(arrays, left, batch.first)
     if arrays.on_card:
         source = typed(SOURCE, WEIGHT=weights, LABEL=weights, CODE=rows)
         arrays.launch(
-            source, "move", n, batch.row, batch.weight, batch.node_of, batch.first, batch.start, flags, left, left_of,
+            source, "move", n, batch.row, batch.weight, batch.node_of, batch.first, batch.start, flags, left,
             np.int64(n), rows, weights,
         )  # fmt: skip
-        return left_of
+        return
+    left_of = ends_by_node(arrays, left, batch.first)
     before = left - (left - flags)[batch.first[:-1]][batch.node_of]
     place = np.arange(n) - batch.first[batch.node_of]
     to = np.where(flags > 0, before - 1, left_of[batch.node_of] + place - before) + batch.start[batch.node_of]
     rows[to], weights[to] = batch.row, batch.weight
-    return left_of
 
 
 class Cuts(NamedTuple):
-    """A split of each node of a batch."""
+    """The split of each node of a batch; of those that are carried out the sets of categories."""
 
     feature: Any
     """int32"""
     cut: Any
     """int64: last code on the left."""
-    missing: Any
-    """int64: code of missing values."""
     missing_left: Any
     """uint8"""
+    n_codes: Any
+    """int64, by feature: code of missing values."""
     set_start: Any
-    """int64: where the categories on the left begin in ``sets``; -1 for a number."""
+    """int64, by node that is cut: where the categories on the left begin in ``sets``; -1 for a number. None: all -1."""
     sets: Any
     """uint8: one bit per category."""
 
 
-def sides(arrays: ArrayModule, fine: Any, batch: RowBatch, cuts: Cuts) -> Any:
-    """Which rows go left (uint8)."""
-    xp, n = arrays.xp, batch.n_rows
+def side_bits(
+    arrays: ArrayModule, fine: Any, batch: RowBatch, cuts: Cuts, nodes: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[Any, int]:
+    """Which rows of some nodes of a batch go left, node after node: packed eight to a byte; and how many bytes count.
+
+    ``sizes`` says how many rows each of these nodes has.
+    """
+    xp, k = arrays.xp, len(nodes)
+    known = _bounds_and_start(nodes, nodes + sizes)
+    n = int(known[k])
+    n_bytes = (n + 7) >> 3
     if arrays.on_card:
-        flags = xp.empty(n, xp.uint8)
+        bits, given, null = xp.empty((n + 31) >> 5, xp.uint32), arrays.put(known), np.uint64(0)
         source = typed(SOURCE, WEIGHT=batch.weight, LABEL=batch.label, CODE=fine)
         arrays.launch(
-            source, "sides", n, fine, np.int64(fine.shape[1]), batch.row, batch.node_of, *cuts, np.int64(n), flags
-        )
-        return flags
-    node = batch.node_of
-    code = fine[cuts.feature[node], batch.row].astype(np.int64)
-    at = cuts.set_start[node]
+            source, "side_bits", n, fine, np.int64(fine.shape[1]), batch.row, batch.first, given[k + 1 :], given,
+            np.int64(k), cuts.feature, cuts.cut, cuts.missing_left, cuts.n_codes,
+            null if cuts.set_start is None else cuts.set_start, cuts.sets, np.int64(n), bits,
+        )  # fmt: skip
+        return bits.view(xp.uint8), n_bytes
+    which = np.repeat(np.arange(k), sizes)
+    node = nodes[which]
+    feature = cuts.feature[node]
+    code = fine[feature, batch.row[batch.first[node] + np.arange(n) - known[which]]].astype(np.int64)
+    at = np.full(n, -1) if cuts.set_start is None else cuts.set_start[which]
     byte = np.append(cuts.sets, np.uint8(0))[np.where(at >= 0, at + (code >> 3), len(cuts.sets))]
-    under = (code <= cuts.cut[node]) | ((code == cuts.missing[node]) & (cuts.missing_left[node] > 0))
-    return np.where(at >= 0, (byte >> (code & 7)) & 1, under).astype(np.uint8)
+    under = (code <= cuts.cut[node]) | ((code == cuts.n_codes[feature]) & (cuts.missing_left[node] > 0))
+    goes = np.where(at >= 0, (byte >> (code & 7)) & 1, under).astype(np.uint8)
+    return np.packbits(goes, bitorder="little"), n_bytes

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.trees.arrays.array_best import Limits, best_cuts, choose_pairs
+from woodlot.trees.arrays.array_best import Choice, Limits, best_cuts, choose_pairs
 from woodlot.trees.arrays.array_keys import KeyLayout, layout_of, make_keys
 from woodlot.trees.arrays.array_module import SHARE
 from woodlot.trees.arrays.array_pairs import Pairs, list_pairs, turn_pairs
-from woodlot.trees.arrays.array_rows import RowBatch, bounds_of, gather, put_all, sums_by_node
-from woodlot.trees.arrays.array_sums import node_totals, rank_categories, run_sums, with_ranks, xlogx_of
+from woodlot.trees.arrays.array_rows import RowBatch, bounds_of, gather, sums_by_node
+from woodlot.trees.arrays.array_sums import NodeTotals, node_totals, rank_categories, run_sums, with_ranks, xlogx_of
 from woodlot.trees.arrays.array_table import ArrayTable
 from woodlot.trees.kernels.wide import fill_xlogx, xlogx_numbers
 from woodlot.trees.rules import XLOGX_SIZE, GrowthRules, entropy_scale
@@ -27,18 +28,6 @@ BYTES_PER_KEY = {"two": 40, "targets": 72, "many": 160}
 """Upper estimates of the card's memory for each key: the keys, what sorting needs, and running sums."""
 BYTES_PER_ROW = 64
 """The same for each row of the nodes that are searched together."""
-
-
-class Search(NamedTuple):
-    """What was found at some nodes; see `array_best.Choice`."""
-
-    score: Any
-    feature: Any
-    """int32; -1: none"""
-    low: Any
-    high: Any
-    turned: Any
-    has_missing: Any
 
 
 class ArraySearch:
@@ -58,7 +47,7 @@ class ArraySearch:
         self._arrays = arrays = table.arrays
         self._table = table
         self._keys = arrays.put(feature_keys)
-        self._n_codes = arrays.put(table.n_codes)
+        self.n_codes = arrays.put(table.n_codes)
         self._has_missing = arrays.put(table.has_missing)
         self._categorical = arrays.put(table.categorical) if table.categorical.any() else None
         turns = (table.has_missing == 1) & (table.categorical == 0)
@@ -77,6 +66,12 @@ class ArraySearch:
                 fill_xlogx(table_of_xlogx, scale)
                 self._xlogx_table = arrays.put(table_of_xlogx)
             self._xlogx = xlogx_of(arrays, self._xlogx_table, lambda x: xlogx_numbers(x, scale))
+        self._whole_from_pairs = (
+            arrays.on_card
+            and n_classes == 2
+            and self._categorical is None
+            and (self._xlogx is None or self._xlogx_table is not None)
+        )
         way = "targets" if n_classes == 0 else "two" if n_classes == 2 else "many"
         self._at_once = KEYS_ON_HOST
         if arrays.on_card:
@@ -116,31 +111,35 @@ class ArraySearch:
         order_key: NDArray[np.uint64],
         select_key: NDArray[np.uint64],
         counts: NDArray[np.int64],
-    ) -> tuple[Search, Any]:
-        """The best split of each of some nodes, and their scores left whole; parameters as for ``SplitSearch.find``."""
+        batch: RowBatch | None = None,
+    ) -> tuple[Choice, Choice]:
+        """The best split of each of some nodes, here and as the process is told; parameters as for ``SplitSearch.find``.
+
+        ``batch`` has the rows of these nodes, if they are gathered already.
+        """
         arrays, p = self._arrays, len(self._keys)
         goes_on = not self._rules.whole_tree
-        batch = self.gather(start, end)
-        totals = node_totals(
-            arrays, batch, self._n_classes, self._xlogx, self._xlogx_table, with_top=self._categorical is not None
-        )
+        batch = self.gather(start, end) if batch is None else batch
+        totals = NodeTotals(None, None)
+        if not (self._whole_from_pairs and goes_on):
+            with_top = self._categorical is not None
+            totals = node_totals(arrays, batch, self._n_classes, self._xlogx, with_top=with_top)
         # a node without candidates begins with the first feature in order, as the search would go on
         high = np.minimum(np.maximum(counts, 1), p) if goes_on else counts
-        found = self._evaluate(batch, end - start, order_key, select_key, 0 * high, high, totals.top, in_order=False)
+        found = self._evaluate(batch, end - start, order_key, select_key, None, high, totals, in_order=False)
+        told = found.told(arrays)
         tried, step = high, 1
         while goes_on:
-            feature = arrays.get(found.feature)
-            failed = np.flatnonzero((feature < 0) & (tried < p))
+            failed = np.flatnonzero((told.feature < 0) & (tried < p))
             if len(failed) == 0:
                 break
             further = np.minimum(tried[failed] + step, p)
-            some = self._go_on(start, end, order_key, failed, tried[failed], further)
-            at = arrays.put(failed)
-            for old, new in zip(found, some, strict=True):
-                old[at] = new
+            for part, some in self._go_on(start, end, order_key, failed, tried[failed], further):
+                found.put(arrays.put(part), some)
+            told = found.told(arrays)
             tried[failed] = further
             step *= 2
-        return found, totals.whole
+        return found, told
 
     def _go_on(
         self,
@@ -150,18 +149,16 @@ class ArraySearch:
         failed: NDArray[np.int64],
         low: NDArray[np.int64],
         high: NDArray[np.int64],
-    ) -> Search:
+    ) -> Iterator[tuple[NDArray[np.int64], Choice]]:
         """Try more features in order at nodes where none has been able to split."""
-        start, end, order_key = start[failed], end[failed], order_key[failed]
-        parts = []
-        for part in self.batches(end - start, high - low):
-            batch = self.gather(start[part], end[part])
-            top = None
-            if self._categorical is not None:
-                top = node_totals(self._arrays, batch, self._n_classes, None, None, with_top=True).top
-            key, sizes = order_key[part], (end - start)[part]
-            parts.append(self._evaluate(batch, sizes, key, key, low[part], high[part], top, in_order=True))
-        return Search(*(self._arrays.xp.concatenate(column) for column in zip(*parts, strict=True)))
+        arrays = self._arrays
+        for part in self.batches((end - start)[failed], high - low):
+            some = failed[part]
+            batch, key = self.gather(start[some], end[some]), order_key[some]
+            with_top = self._categorical is not None
+            totals = node_totals(arrays, batch, self._n_classes, self._xlogx, with_top=with_top)
+            sizes = (end - start)[some]
+            yield some, self._evaluate(batch, sizes, key, key, low[part], high[part], totals, in_order=True)
 
     def _evaluate(
         self,
@@ -169,44 +166,70 @@ class ArraySearch:
         sizes: NDArray[np.int64],
         order_key: NDArray[np.uint64],
         select_key: NDArray[np.uint64],
-        low: NDArray[np.int64],
+        low: NDArray[np.int64] | None,
         high: NDArray[np.int64],
-        top: Any,
+        totals: NodeTotals,
         *,
         in_order: bool,
-    ) -> Search:
-        arrays, xp = self._arrays, self._arrays.xp
-        wanted = high - low
-        rows, order, select, *window = put_all(
-            arrays, sizes, order_key, select_key, low, high, np.cumsum(wanted) - wanted
-        )
-        order, select = order.view(xp.uint64), select.view(xp.uint64)
-        listed = list_pairs(arrays, select, order, window, int(wanted.sum()), int(high.max()), self._keys)
-        if len(listed[0]) == 0:
-            none, no = xp.full(len(sizes), -1, xp.int64), xp.zeros(len(sizes), xp.uint8)
-            return Search(xp.full(len(sizes), -xp.inf), none.astype(xp.int32), none, none.copy(), no, no.copy())
-        pairs = turn_pairs(arrays, listed, self._may_turn, rows, int((sizes * wanted).sum()))
+    ) -> Choice:
+        arrays, xp, n = self._arrays, self._arrays.xp, len(sizes)
+        wanted = high if low is None else high - low
+        pairs = self._pairs(batch, sizes, order_key, select_key, low, wanted, int(high.max()))
+        if pairs is None:
+            none = Choice.of(xp, n)
+            none.put(slice(None), Choice(-1, -1, -xp.inf, totals.whole, -1, 0, 0, None))
+            return none
         layout = self._layout(int(sizes.max()))
-        keys, shift = self._sorted_keys(batch, pairs, rows, layout)
+        keys, shift = self._sorted_keys(batch, pairs, layout)
         if self._categorical is not None:
             segment, rank, pair, _ = rank_categories(
-                arrays, keys, batch, pairs, layout, self._categorical, self._n_classes, top
+                arrays, keys, batch, pairs, layout, self._categorical, self._n_classes, totals.top
             )
             keys = with_ranks(arrays, keys, layout, segment, rank, pair)
         runs = run_sums(arrays, keys, batch, pairs, layout, self._n_classes, self._xlogx)
         best, at = best_cuts(arrays, keys, pairs, runs, layout, self._xlogx, self._xlogx_table, self._limits)
-        del runs
-        missing = self._n_codes[pairs.feature]
-        if shift is not None:
-            missing = xp.where(shift > 0, ((missing - 1) >> shift) + 1, missing)
-        choice = choose_pairs(arrays, keys, pairs, missing, best, at, layout, in_order=in_order)
-        return Search(choice.score, choice.feature, choice.low, choice.high, choice.turned, choice.has_missing)
+        whole = (runs.a, self._xlogx_table) if totals.whole is None else totals.whole
+        codes = self.n_codes, shift
+        return choose_pairs(arrays, keys, pairs, codes, best, at, layout, whole, in_order=in_order)
 
-    def _sorted_keys(self, batch: RowBatch, pairs: Pairs, sizes: Any, layout: KeyLayout) -> tuple[Any, Any]:
+    def _pairs(
+        self,
+        batch: RowBatch,
+        sizes: NDArray[np.int64],
+        order_key: NDArray[np.uint64],
+        select_key: NDArray[np.uint64],
+        low: NDArray[np.int64] | None,
+        wanted: NDArray[np.int64],
+        most: int,
+    ) -> Pairs | None:
+        """So many features of each node, from ``low`` on in its order; None where there are none at all."""
+        arrays, xp, n = self._arrays, self._arrays.xp, len(sizes)
+        known = np.zeros((5, n + 1), np.int64)  # one copy takes as long as a single short one
+        np.cumsum(wanted, out=known[0, 1:])
+        np.cumsum(wanted * sizes, out=known[1, 1:])
+        known[2, :n], known[3, :n] = order_key.view(np.int64), select_key.view(np.int64)
+        if low is not None:
+            known[4, :n] = low
+        total, n_keys = int(known[0, n]), int(known[1, n])
+        if total == 0:
+            return None
+        rows = 5 if low is not None else 4 if select_key is not order_key else 3
+        of_node, first_key, *given = arrays.put(known[:rows])
+        order = given[0][:n].view(xp.uint64)
+        select = order if rows == 3 else given[1][:n].view(xp.uint64)
+        *listed, first = list_pairs(
+            arrays, select, order, given[2][:n] if low is not None else None, of_node, (total, most), self._keys,
+            (batch.first, first_key) if self._may_turn is None else None,
+        )  # fmt: skip
+        if self._may_turn is not None:
+            return turn_pairs(arrays, (listed[0], listed[1], listed[2]), self._may_turn, xp.diff(batch.first))
+        return Pairs(*listed, xp.zeros(total, xp.uint8), of_node, first, n_keys)
+
+    def _sorted_keys(self, batch: RowBatch, pairs: Pairs, layout: KeyLayout) -> tuple[Any, Any]:
         shift = None
         if self._rules.min_cell:
-            shift = self.shifts(pairs.feature, sizes[pairs.node])
-        keys = make_keys(self._arrays, self._table.fine, self._n_codes, batch, pairs, shift, layout)
+            shift = self.shifts(pairs.feature, self._arrays.xp.diff(batch.first)[pairs.node])
+        keys = make_keys(self._arrays, self._table.fine, self.n_codes, batch, pairs, shift, layout)
         keys.sort()
         return keys, shift
 
@@ -216,8 +239,16 @@ class ArraySearch:
         if not min_cell:
             return xp.zeros(len(feature), xp.int32)
         of_values = xp.maximum(sizes // min_cell - self._has_missing[feature].astype(xp.int64), 1)
-        cells = xp.maximum(self._n_codes[feature] - 1, 0) // of_values
+        cells = xp.maximum(self.n_codes[feature] - 1, 0) // of_values
         return xp.frexp(cells.astype(xp.float64))[1].astype(xp.int32)
+
+    def in_table_codes(self, found: Choice, sizes: Any) -> Choice:
+        """Cuts between cells of codes as cuts between codes; categories have ranks in their place, and none."""
+        xp = self._arrays.xp
+        feature = xp.maximum(found.feature, 0)
+        shift = self.shifts(feature, sizes)
+        low = xp.minimum(((found.low + 1) << shift) - 1, self.n_codes[feature] - 1)
+        return found._replace(low=low, high=xp.where(found.high < 0, -1, found.high << shift))
 
     def left_categories(
         self, start: NDArray[np.int64], end: NDArray[np.int64], feature: Any, low: Any, set_start: Any, n_bytes: int
@@ -236,8 +267,8 @@ class ArraySearch:
             batch.n_rows,
         )  # fmt: skip
         layout = self._layout(int((end - start).max()))
-        top = node_totals(arrays, batch, self._n_classes, None, None, with_top=True).top
-        keys, shift = self._sorted_keys(batch, pairs, sizes, layout)
+        top = node_totals(arrays, batch, self._n_classes, None, with_top=True).top
+        keys, shift = self._sorted_keys(batch, pairs, layout)
         segment, rank, pair, code = rank_categories(
             arrays, keys, batch, pairs, layout, self._categorical, self._n_classes, top
         )
@@ -252,7 +283,7 @@ class ArraySearch:
         goes = most[node]
         goes[bit_start[pair] + code] = left
         offset = xp.arange(n_bytes * 8, dtype=xp.int64) - bit_start[node]
-        n_codes = self._n_codes[feature][node]
+        n_codes = self.n_codes[feature][node]
         cell = offset
         if shift is not None:
             s = shift[node]

@@ -14,7 +14,7 @@ import numpy as np
 from woodlot.trees.arrays.array_keys import KeyLayout, code_of, pair_of, read_keys
 from woodlot.trees.arrays.array_module import ArrayModule
 from woodlot.trees.arrays.array_pairs import Pairs
-from woodlot.trees.arrays.array_rows import RowBatch, bounds_of, sums_by_node, typed
+from woodlot.trees.arrays.array_rows import RowBatch, bounds_of, sums_by_node
 
 XLogX = Callable[[Any], Any]
 """Fixed-point x*log2(x) of whole numbers."""
@@ -162,53 +162,20 @@ def with_ranks(arrays: ArrayModule, keys: Any, layout: KeyLayout, segment: Any, 
     return xp.sort((upper[segment] << xp.uint64(layout.payload)) | payload)
 
 
-SOURCE = r"""
-extern "C" __global__ void pack_rows(const LABEL* label, const WEIGHT* weight, long long n, long long* packed) {
-  long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-  if (i < n) { long long w = weight[i]; packed[i] = (w << 32) | (label[i] ? w : 0); }
-}
-
-extern "C" __global__ void whole_of_two(const long long* totals, const long long* xlogx, long long n, double* whole) {
-  long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-  if (k >= n) return;
-  long long w = totals[k] >> 32, a = totals[k] & 0xffffffffll, b = w - a;
-  whole[k] = xlogx ? (double)(xlogx[a] + xlogx[b] - xlogx[w]) : (double)(a * a + b * b) / (double)w;
-}
-"""
-
-
-def _whole_of_two(arrays: ArrayModule, batch: RowBatch, table: Any) -> Any:
-    """Twin of the last lines of `node_totals`, for two classes; ``table`` is that of x*log2(x) or None."""
-    xp, n, n_nodes = arrays.xp, batch.n_rows, len(batch.first) - 1
-    packed, whole = xp.empty(n, xp.int64), xp.empty(n_nodes, xp.float64)
-    source = typed(SOURCE, WEIGHT=batch.weight, LABEL=batch.label)
-    arrays.launch(source, "pack_rows", n, batch.label, batch.weight, np.int64(n), packed)
-    totals = sums_by_node(arrays, packed, batch.first)
-    arrays.launch(
-        source, "whole_of_two", n_nodes, totals, np.uint64(0) if table is None else table, np.int64(n_nodes), whole
-    )
-    return whole
-
-
 class NodeTotals(NamedTuple):
     """Of each node of a batch."""
 
     whole: Any
-    """float64: the score of the node left whole."""
+    """float64: the score of the node left whole; None where the card finds it on the way."""
     top: Any
     """int64: of the heaviest classes the one that comes first among the rows; None for targets."""
 
 
 def node_totals(
-    arrays: ArrayModule, batch: RowBatch, n_classes: int, xlogx: XLogX | None, table: Any, *, with_top: bool
+    arrays: ArrayModule, batch: RowBatch, n_classes: int, xlogx: XLogX | None, *, with_top: bool
 ) -> NodeTotals:
-    """Scores of the nodes left whole, and their largest classes where categories are ordered by them.
-
-    ``table`` is the table that ``xlogx`` looks up, None where there is none.
-    """
+    """Scores of the nodes left whole, and their largest classes where categories are ordered by them."""
     xp, n = arrays.xp, len(batch.first) - 1
-    if arrays.on_card and n_classes == 2 and not with_top and (xlogx is None or table is not None):
-        return NodeTotals(_whole_of_two(arrays, batch, table), None)
     weight = sums_by_node(arrays, batch.weight, batch.first)
     if n_classes == 0:
         total = sums_by_node(arrays, batch.weight.astype(xp.int64) * batch.label, batch.first).astype(xp.float64)

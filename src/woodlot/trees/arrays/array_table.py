@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,17 @@ extern "C" __global__ void put_ranks(
   if (i >= n) return;
   long long column = i / n_rows;
   fine[column * n_rows + (long long)(keys[i] & ((1ull << row_bits) - 1))] = (CODE)(run[i] - run[column * n_rows]);
+}
+
+extern "C" __global__ void thresholds(
+    const long long* nodes, const int* feature, const long long* low, const long long* high, const long long* columns,
+    const float* lowest, const float* highest, long long n, double* threshold) {
+  long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  if (k >= n) return;
+  long long node = nodes[k], f = feature[node], first = columns[2 * f], l = low[node], h = high[node];
+  if (columns[2 * f + 1]) threshold[k] = __longlong_as_double(0x7ff8000000000000ll);
+  else if (h < 0) threshold[k] = __longlong_as_double(0x7ff0000000000000ll);
+  else threshold[k] = (double)highest[first + (l < 0 ? 0 : l)] / 2 + (double)lowest[first + h] / 2;
 }
 """
 KEYS = 1 << 28
@@ -90,13 +102,29 @@ class ArrayTable:
             table.codings,
         )
 
-    def thresholds(self, feature: NDArray[np.int64], first: Any, low: Any, high: Any) -> NDArray[np.float64]:
-        """As ``EncodedTable.thresholds``; ``first`` (of `first_value`), ``low`` and ``high`` are of the module."""
-        xp = self.arrays.xp
-        below = self.highest[first + xp.maximum(low, 0)].astype(xp.float64)
-        above = self.lowest[first + xp.maximum(high, 0)].astype(xp.float64)
-        threshold = self.arrays.get(xp.where(high >= 0, below / 2 + above / 2, xp.inf))
-        return np.where(self.categorical[feature] == 1, np.nan, threshold)
+    def thresholds(self, nodes: Any, feature: Any, low: Any, high: Any) -> Any:
+        """Thresholds of some nodes (float64): as ``EncodedTable.thresholds``, of arrays of the module.
+
+        ``feature``, ``low`` and ``high`` are those of all nodes.
+        """
+        xp, n = self.arrays.xp, len(nodes)
+        if self.arrays.on_card:
+            threshold = xp.empty(n, xp.float64)
+            self.arrays.launch(
+                SOURCE_OF_CODES, "thresholds", n, nodes, feature, low, high, self._columns_here, self.lowest,
+                self.highest, np.int64(n), threshold,
+            )  # fmt: skip
+            return threshold
+        first, categorical = self._columns_here[feature[nodes]].T
+        low, high = (np.where(categorical == 1, -1, bound[nodes]) for bound in (low, high))
+        below = self.highest[first + np.maximum(low, 0)].astype(np.float64)
+        above = self.lowest[first + np.maximum(high, 0)].astype(np.float64)
+        return np.where(categorical == 1, np.nan, np.where(high >= 0, below / 2 + above / 2, np.inf))
+
+    @cached_property
+    def _columns_here(self) -> Any:
+        """Where the values of each column begin, and whether it has categories (int64, by column)."""
+        return self.arrays.put(np.stack([self.first_value, self.categorical], axis=1).astype(np.int64))
 
 
 def encode_exactly(arrays: ArrayModule, table: Table) -> ArrayTable:
