@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from processes import FIRST_ID, small_tables
-from small_jobs import PARTIES, user_of
+from halts import HANGS
+from kill_stage import Stage, kill_through
+from processes import FIRST_ID, processes, small_tables
+from small_jobs import EVERYBODY, PARTIES, train_order, user_of
 from typer.testing import CliRunner
 from world import POLICY, World, running
 
@@ -25,6 +30,7 @@ from woodlot.exceptions import DataError, PolicyError, ReceiptError, WoodlotErro
 from woodlot.federation import Labels
 from woodlot.identity.erasure import ErasureReceipt
 from woodlot.identity.identity import Identity
+from woodlot.jobs.job_messages import JobFacts
 
 pytestmark = pytest.mark.slow
 
@@ -209,3 +215,60 @@ def test_a_party_that_does_not_list_it_forgets_nothing(world: World, user: Conne
         world.settings["shop"]["policy"]["protocols"] = KINDS
         world.start_party("shop")
         assert world.parties["shop"].wait_connected(20)
+
+
+# --- everybody is killed ---
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage[ConnectedFederation]]:
+    made = forgetting_world(tmp_path_factory.mktemp("kill-forget"))
+    with ThreadPoolExecutor(1) as pool, processes(made) as started:
+        started.wait_connected()
+        with user_of(made, lead=None) as user:
+            user.align()  # one order of rows, to compare forests
+            yield Stage(started, user, pool, train_order, lambda job: user.client.find_model(job).forest)
+
+
+@pytest.mark.parametrize("victim", EVERYBODY)
+def test_a_death_in_the_middle_changes_nothing(stage: Stage[ConnectedFederation], victim: str) -> None:
+    root, user = stage.running.world.root, stage.user
+
+    def order() -> Any:
+        trained, _ = stage.run(train_order(user))
+        return user.forget_order(user.client.find_model(trained), [FIRST_ID + 4, FIRST_ID + 11], LABELS)[0]
+
+    undisturbed, _ = stage.run(order())
+    expected = user.client.find_model(undisturbed).forest
+    total = stage.replies(victim, undisturbed)
+    again = order()
+    # in the middle of the growth, after the new part is kept, and after the former one is dropped
+    assert kill_through(stage, again, victim, {total // 2, total - 2, total - 1, total})
+    assert user.client.find_model(again.job).forest == expected
+    assert user.client.erasure(again.job).statement.after["coordinator"] == expected
+    assert not [m for m in user.client.models() if m.model == again.model]
+    assert not (root / "bank" / "state" / "led" / "models" / again.model / "forest").exists()
+    # the same forest grows on the rows that were kept
+    rest = copy.copy(user)
+    rest._alignment = user.client.job(again.job)
+    fresh, _ = stage.run(train_order(rest))
+    assert user.client.find_model(fresh).forest == expected
+
+
+def test_a_party_that_is_away_is_waited_for(stage: Stage[ConnectedFederation]) -> None:
+    user = stage.user
+    trained, _ = stage.run(train_order(user))
+    order, key = user.forget_order(user.client.find_model(trained), [FIRST_ID + 4], LABELS)
+    stage.running.kill("shop")
+    waited = threading.Event()
+
+    def heard(facts: JobFacts) -> None:
+        if "shop" in facts.waiting_for:
+            waited.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        end = pool.submit(user.run, order, heard)
+        assert waited.wait(HANGS)
+        stage.running.restart("shop")
+        assert end.result().state == "done"
+    assert user.client.erasure(order.job, key).statement.rows == 1

@@ -98,7 +98,7 @@ def forget_job(
     check_erasure(statement)
     end = forget_messages.EndForgetting(statement=statement_text(statement))
     replies = yield Round("sign", dict.fromkeys(order.parties, end))
-    signed = {p: reply_of(replies[p], forget_messages.RowsForgotten, p) for p in order.parties}
+    signed = {p: reply_of(replies[p], forget_messages.ForgettingSigned, p) for p in order.parties}
     confirmed = {p: signature_of(reply.certificate, reply.signature) for p, reply in signed.items()}
     return ForgottenRows(aligned, grown, statement, confirmed, own.key)
 

@@ -44,7 +44,7 @@ class EndForgetting(Message):
     statement: str
 
 
-class RowsForgotten(Message):
+class ForgettingSigned(Message):
     """The party uses its former part no longer, and has erased delivered answers for the rows."""
 
     discloses: ClassVar = Disclosure(*FROM_PARTY, "the party's signature under the receipt", "clear")

@@ -124,7 +124,7 @@ class ForgetWork(ColumnsWork, refuses=_REFUSED):
         return kept
 
     @takes(forget_messages.EndForgetting)
-    def _on_EndForgetting(self, message: forget_messages.EndForgetting) -> forget_messages.RowsForgotten:
+    def _on_EndForgetting(self, message: forget_messages.EndForgetting) -> forget_messages.ForgettingSigned:
         if not self._after:
             raise RemoteProtocolError("Unexpected EndForgetting; expected after the forest without the rows is kept")
         statement = self._checked(message.statement)
@@ -132,7 +132,7 @@ class ForgetWork(ColumnsWork, refuses=_REFUSED):
         store.drop_model(order.model, self.job)
         store.erase_answers_for(order.model, self.job, self.ids)
         signature = identity.sign(statement_paper(statement), CONFIRMED)
-        return forget_messages.RowsForgotten(certificate=identity.certificate, signature=signature)
+        return forget_messages.ForgettingSigned(certificate=identity.certificate, signature=signature)
 
     def _checked(self, text: str) -> ErasureStatement:
         """What a receipt states, where this party's own records say the same."""

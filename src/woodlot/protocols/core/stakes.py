@@ -64,7 +64,7 @@ _NOTHING = """
     DescribeRows GrowAlone SchemaInUse
     AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined
     DropModel FindModel ForgetJob JobForgotten KeepAlignment KeepModel LeaveNoted LeaveNotice ListJobs ListModels
-    OpenForgetting RowsForgotten
+    OpenForgetting ForgettingSigned
     EraseModel ModelDropped ModelErased ModelKept ModelReady ResumeJob
     AskScores FinishLinear LinearFinished OpenLinear StartLinear
     AskColumns DealProducts DealtKey DealtProducts DescendOwn DescentReady HiddenResiduals HiddenStart MaskSlopes
