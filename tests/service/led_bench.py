@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from small_jobs import PARTIES, PLAN
 from woodlot.jobs.drift.drift_orders import DriftOrder
 from woodlot.jobs.evaluate.report_seal import new_report_key
 from woodlot.jobs.explain.explain_orders import ExplainOrder
+from woodlot.jobs.forget.forget_orders import ForgetOrder
 from woodlot.jobs.hosting import JobHost, new_facts
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.led.led_scores import RelayScorer
@@ -30,6 +31,7 @@ from woodlot.runtime.codec import decode, encode
 
 LEADER, OTHER = PARTIES
 RELAY = bytes(range(32))
+KEY = bytes(32)
 
 
 class LedBench(Bench):
@@ -41,7 +43,7 @@ class LedBench(Bench):
         self.led = {party: JobStore(root / party / "led") for party in self.homes}
         for party, home in self.homes.items():
             self.homes[party] = replace(home, lead=JobHost(home.identity, home.trust, self.led[party], 1))
-            kinds = ("align", "train", "predict", "revoke", "score", "explain", "drift")
+            kinds = ("align", "train", "predict", "revoke", "score", "explain", "drift", "forget")
             self.change_policy(party, protocols=kinds, explains="values")
 
     def fields_of(self, parts: Mapping[str, Part]) -> dict[str, Any]:
@@ -110,9 +112,16 @@ def score_request(order: ScoreOrder, keys: Mapping[str, bytes], number: int) -> 
     return AskScore(job=order.job, number=number, n_rows=len(ids), sealed=sealed)
 
 
+def forget_order(bench: LedBench, model: str, ids: Sequence[int] = (FIRST_ID + 4, 1), **parts: Part) -> ForgetOrder:
+    """An order to forget a row, by its id, and an id of none."""
+    named: dict[str, Any] = {"table": "customers", "ids": tuple(map(number_id, ids)), "key": KEY}
+    own = {LEADER: Part(label="late", **named), OTHER: Part(**named)} | parts
+    return ForgetOrder(**bench.fields_of(own), model=model, alignment=model, led_by=LEADER)
+
+
 @contextmanager
 def recorded_led(root: Path) -> Iterator[Recorded]:
-    """A forest that the bank leads, a prediction with it, rows that are scored by their ids, and an explanation."""
+    """A forest that the bank leads, a prediction with it, rows that are scored by their ids, and what follows."""
     with closing(LedBench(root)) as bench:
         trained = relay(bench, order_of(bench))
         predicting = PredictOrder(
@@ -132,4 +141,6 @@ def recorded_led(root: Path) -> Iterator[Recorded]:
         keys = {party: Part(table="customers", key=new_report_key()) for party in PARTIES}
         comparing = DriftOrder(**bench.fields(**keys), model=trained.job, led_by=LEADER)
         plays = {"led train": trained, "led predict": relay(bench, predicting), "led score": scored}
-        yield Recorded(bench, plays | {"explain": relay(bench, explaining), "drift": relay(bench, comparing)})
+        plays |= {"explain": relay(bench, explaining), "drift": relay(bench, comparing)}
+        other = relay(bench, order_of(bench))
+        yield Recorded(bench, plays | {"forget": relay(bench, forget_order(bench, other.job))})

@@ -52,12 +52,13 @@ JOBS = (
     "led score", "explain", "drift", "hidden train", "evaluate", "evaluate-linear", "catalog", "delete",
     *LEFT,
 )  # fmt: skip
-HIDDEN_LEFT = "hidden leave"
+HIDDEN_LEFT, FORGOTTEN = "hidden leave", "forget"
 KEYS = ("keys", "predict-encrypted", "shares", "predict-shares", "train-shares")
 SIDES = [
     *((job, party) for job in (*JOBS, *KEYS) for party in PARTIES if party == "bank" or job not in LEFT),
     *((job, member) for job in (*KEYS, "leave-shares") for member in ("helper", "keys")),
-    (HIDDEN_LEFT, "shop"),  # the bank leads, and runs no job again whose receipt it has kept
+    (HIDDEN_LEFT, "shop"),
+    (FORGOTTEN, "shop"),  # the bank leads, and runs no job again whose receipt it has kept
 ]
 """Every job with every member that takes part in it: who leaves does not."""
 
@@ -194,7 +195,7 @@ class Player:
 
 
 def test_every_order_is_recorded(recorded: dict[str, Recorded]) -> None:
-    assert set(recorded) == {*JOBS, *KEYS, HIDDEN_LEFT}
+    assert set(recorded) == {*JOBS, *KEYS, HIDDEN_LEFT, FORGOTTEN}
     orders = set()
     for one in recorded.values():
         for played in one.plays.values():
@@ -238,7 +239,7 @@ def test_every_message_in_every_state(recorded: dict[str, Recorded], kind: str, 
     max_examples=100 if EVERY_STATE else 10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-@pytest.mark.parametrize("kind", [*JOBS, *KEYS, HIDDEN_LEFT])
+@pytest.mark.parametrize("kind", [*JOBS, *KEYS, HIDDEN_LEFT, FORGOTTEN])
 def test_messages_with_anything_in_them(recorded: dict[str, Recorded], kind: str, data: st.DataObject) -> None:
     player = Player(recorded, kind, data.draw(st.sampled_from([party for job, party in SIDES if job == kind])))
     kinds = sorted({*TAKEN, *(type(decode(asked)) for asked in player.asked)}, key=lambda kind: kind.__name__)

@@ -170,7 +170,10 @@ def test_a_party_orders_its_own_leaving_with_its_own_identity(
             lambda: shop.client.submit(shop.revoke_order(facts, "club", 1, LABELS)),  # another's leaving
             lambda: shop.client.submit(train_order(user)),
         ):
-            with pytest.raises(WoodlotError, match="can order its own leaving of a model and nothing else"):
+            with pytest.raises(
+                WoodlotError,
+                match="can order its own leaving of a model, or that rows of one are forgotten, and nothing else",
+            ):
                 ask()
         with pytest.raises(PolicyError, match="ListModels is for users"):
             shop.client.models()

@@ -203,7 +203,7 @@ def _check_out(facts: JobFacts, out: Path | None) -> None:
     if out is None:
         return
     match outcome_of(facts.kind):
-        case "receipt":
+        case "receipt" | "erasure":
             check_place(out)
         case "answers":
             check_out(out)
@@ -211,7 +211,7 @@ def _check_out(facts: JobFacts, out: Path | None) -> None:
             raise answers_stay(facts.model[:SHORT])
         case _:
             raise ConfigError(
-                "--out is for the answers of a prediction and the receipt of a revocation; job "
+                "--out is for the answers of a prediction and the receipt of a revocation or of forgotten rows; job "
                 f"{facts.job[:SHORT]} is of the kind {facts.kind!r}: leave --out away"
             )
 
@@ -219,6 +219,7 @@ def _check_out(facts: JobFacts, out: Path | None) -> None:
 def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out: Path | None) -> None:
     """The outcome of any kind of job."""
     from woodlot.cli.align import say_aligned
+    from woodlot.cli.forget import say_forgotten
     from woodlot.cli.predict import say_predicted, say_rows_predicted
     from woodlot.cli.revoke import say_revoked
     from woodlot.cli.train import say_trained
@@ -235,6 +236,8 @@ def _say(client: Client, facts: JobFacts, access: Access, *, as_json: bool, out:
             say_rows_predicted(client, facts, access, as_json=as_json)
         case "receipt":
             say_revoked(client, facts, access, out, as_json=as_json)
+        case "erasure":
+            say_forgotten(client, facts, access, out, as_json=as_json)
         case _ if finish(facts, access, as_json=as_json):
             told = "" if facts.told == "null" else f" It tells: {facts.told}"
             typer.echo(f"Job {facts.job} {facts.standing}.{told}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.connected.connected_models import fitted_linear, grown_forest, model_of, scores_of
-from woodlot.connected.drifted_rows import DriftedParts
+from woodlot.connected.forgotten_rows import ForgottenParts
 from woodlot.data.markup import html_of
 from woodlot.data.tables import Table
 from woodlot.exceptions import DataError, WoodlotError
@@ -176,7 +176,7 @@ def federation_at(
     return ConnectedFederation(client, chosen, align, join, helper, key_service, lead, server, dealer)
 
 
-class ConnectedFederation(DriftedParts):
+class ConnectedFederation(ForgottenParts):
     """Parties that are reached through a coordinator. Make one with `woodlot.connect`.
 
     Rows are those that the parties have in common, in an order of the parties' own: who may see ids (a party) finds
@@ -568,6 +568,10 @@ class ConnectedFederation(DriftedParts):
         named: dict[str, Any] = {} if ids is None else {"ids": ids}
         own = {party: named | ({"key": key} if party == leader else {}) for party in self.parties}
         return self._common(leader=leader, own=own)
+
+    def _forgetting_fields(self, model: ModelFacts, labels: Labels, own: Mapping[str, Any]) -> dict[str, Any]:
+        tables = {party: self._tables[party] for party in model.parties}
+        return self._common(labels, tables, leader=self._leader_of(model.model), own=dict.fromkeys(tables, own))
 
     def label_values(self, labels: Labels) -> None:
         """None: only their holder sees them."""

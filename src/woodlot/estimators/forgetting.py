@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from woodlot.estimators.revoking import digests, signer_of, training_of
 from woodlot.exceptions import DataError, WoodlotError
+from woodlot.federation import GrownForest
 from woodlot.federation.local_forgetting import LocalMemory, RowsForgotten
 from woodlot.identity.erasure import (
     NOT_REACHED,
@@ -38,6 +39,15 @@ def forget(
     began = time.perf_counter()
     if not hasattr(model, "bootstrap_by"):
         raise DataError(f"{type(model).__name__} forgets no rows so far; FederatedForest* do")
+    if data is not None or model.forest_.memo.memory is None:
+        training = training_of(model, data)
+        elsewhere = training.federation.forget_elsewhere(
+            model.forest_, training.labels, ids, identity=identity, prove=prove
+        )
+        if elsewhere is not None:
+            forest, receipt = elsewhere
+            forest.memo.training = training
+            return _become(model, replace(forest, epoch=model.forest_.epoch + 1), receipt)
     memory = _memory(model, data)
     n_jobs = effective_jobs(model.n_jobs)
     rows, names, unknown = memory.find(ids)
@@ -62,6 +72,12 @@ def forget(
         nodes_after=nodes[1], seconds=round(time.perf_counter() - began, 6), proved=prove, not_reached=NOT_REACHED,
     )  # fmt: skip
     receipt = make_erasure(statement, signer_of(identity), key)
+    forest.memo.memory = result.memory
+    return _become(model, forest, receipt)
+
+
+def _become(model: FederatedForest, forest: GrownForest, receipt: ErasureReceipt) -> ErasureReceipt:
+    """The model has forgotten."""
     changed = copy.copy(model)  # the model itself changes at the very end, all at once
     changed._set_forest(forest)
     if hasattr(changed, "classes_"):
@@ -70,7 +86,6 @@ def forget(
         changed.n_classes_ = len(changed.classes_)
     changed.erasures_ = (*getattr(model, "erasures_", ()), receipt)
     model.__dict__.update(changed.__dict__)
-    forest.memo.memory = result.memory
     return receipt
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from woodlot.federation.local_revocable import Encryption, RevocableGrown
     from woodlot.federation.local_rows import RowFederation
     from woodlot.federation.row_access import Lineage
+    from woodlot.identity.erasure import ErasureReceipt
     from woodlot.identity.receipts import Receipt
     from woodlot.jobs.job_messages import JobFacts
     from woodlot.jobs.orders import Order, Part
@@ -268,9 +269,15 @@ class AnyFederation(ABC):
             "bootstrap_by='row' is for parties in one process so far; between organisations use bootstrap_by='draw'"
         )
 
+    def forget_elsewhere(
+        self, forest: GrownForest, labels: Labels, ids: Any, *, identity: Any, prove: bool
+    ) -> tuple[GrownForest, ErasureReceipt] | None:
+        """Have parties elsewhere forget rows; None where the rows are here."""
+        return None
+
     def remember(self, labels: Labels, plan: ForestPlan) -> LocalMemory:
         """What it takes to forget rows of a forest; refused where the rows are elsewhere."""
-        raise DataError("forget is for forests over columns whose parties are in this process so far")
+        raise DataError("forget is for forests over columns so far; train this one again without the rows")
 
     @abstractmethod
     def fit_forest(

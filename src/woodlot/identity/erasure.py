@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -32,7 +33,8 @@ from woodlot.identity.receipts import (
 )
 
 ERASURE = "erasure receipt"
-"""What the signatures are for."""
+CONFIRMED = "erasure confirmed"
+"""What the signatures are for: that of the receipt, and those of parties elsewhere under what it states."""
 FORMAT: Literal["woodlot-erasure-receipt"] = "woodlot-erasure-receipt"
 NOT_REACHED = (
     "backups and copies of the tables, which their owners keep",
@@ -42,7 +44,7 @@ NOT_REACHED = (
 """What no process can erase for others; every receipt says so."""
 
 
-class ErasureStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ErasureStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """What a receipt states.
 
     Attributes
@@ -71,6 +73,8 @@ class ErasureStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         Whether a forest was grown without the rows and compared: it was the same to the bit.
     not_reached : tuple of str
         What was not erased.
+    parties : tuple of str
+        Those whose signatures stand under it, where they are elsewhere.
     """
 
     model: Sha256
@@ -90,6 +94,7 @@ class ErasureStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     seconds: float
     proved: bool
     not_reached: tuple[str, ...]
+    parties: tuple[str, ...] = ()
 
 
 class _ErasurePaper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -98,8 +103,9 @@ class _ErasurePaper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     statement: ErasureStatement
 
 
-class _ErasureFile(_ErasurePaper, frozen=True):
+class _ErasureFile(_ErasurePaper, frozen=True, omit_defaults=True):
     signed: Signed
+    confirmed: dict[str, Signed] = {}
 
 
 class ErasureReceipt(WrittenReceipt):
@@ -148,12 +154,21 @@ class ErasureReceipt(WrittenReceipt):
             Where anything is not as it was signed.
         """
         statement = self.statement
-        signer = check_signature(self._file.signed, ERASURE, _paper(statement), "the receipt")
+        confirmed, paper = self._file.confirmed, statement_paper(statement)
+        signer = check_signature(self._file.signed, ERASURE, paper, "the receipt")
         check_erasure(statement)
+        if set(confirmed) != set(statement.parties):
+            raise ReceiptError("the receipt lacks the signature of a party that it names, or has one more")
+        for party, signed in confirmed.items():
+            check_signature(signed, CONFIRMED, paper, f"what {party!r} has confirmed")
         if authority is None:
             return Verdict(f"key {signer}", "", False)
         when = signing_time(statement.created)
         roles = ("party", "coordinator", "user")
+        for party, signed in confirmed.items():
+            what = f"what {party!r} has confirmed"
+            if (found := vouched_signer(signed, authority, when, ("party",), what)) != f"party {party!r}":
+                raise ReceiptError(f"{what} is signed by {found}")
         return Verdict(vouched_signer(self._file.signed, authority, when, roles, "the receipt"), "", True)
 
 
@@ -171,10 +186,16 @@ def id_digest(id: bytes, key: bytes) -> str:
     return hmac.new(key, id, hashlib.sha256).hexdigest()
 
 
-def make_erasure(statement: ErasureStatement, signer: PurposeSigner, key: bytes) -> ErasureReceipt:
-    """Sign a statement."""
-    signed = signer.signed(_paper(statement), ERASURE)
-    return ErasureReceipt(_ErasureFile(format=FORMAT, version=1, statement=statement, signed=signed), key)
+def make_erasure(
+    statement: ErasureStatement,
+    signer: PurposeSigner,
+    key: bytes,
+    confirmed: Mapping[str, Signed] = MappingProxyType({}),
+) -> ErasureReceipt:
+    """Sign a statement; ``confirmed``: the signatures of parties elsewhere under it."""
+    signed = signer.signed(statement_paper(statement), ERASURE)
+    file = _ErasureFile(format=FORMAT, version=1, statement=statement, signed=signed, confirmed=dict(confirmed))
+    return ErasureReceipt(file, key)
 
 
 def fresh_key() -> bytes:
@@ -187,7 +208,13 @@ def digests_of(ids: Sequence[bytes], key: bytes) -> tuple[str, ...]:
     return tuple(sorted(id_digest(id, key) for id in ids))
 
 
-def _paper(statement: ErasureStatement) -> bytes:
+def statement_text(statement: ErasureStatement) -> str:
+    """A statement as JSON, for those who are to sign it."""
+    return msgspec.json.encode(statement, order="deterministic").decode()
+
+
+def statement_paper(statement: ErasureStatement) -> bytes:
+    """What the signatures are under."""
     return msgspec.json.encode(_ErasurePaper(format=FORMAT, version=1, statement=statement), order="deterministic")
 
 

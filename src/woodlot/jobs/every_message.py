@@ -10,6 +10,7 @@ from woodlot.jobs.delete import delete_messages
 from woodlot.jobs.drift import drift_messages
 from woodlot.jobs.evaluate import evaluate_messages, pooled_messages
 from woodlot.jobs.explain import explanation_messages
+from woodlot.jobs.forget import forget_messages
 from woodlot.jobs.led import led_messages
 from woodlot.protocols.align import align_messages
 from woodlot.protocols.core import message
@@ -31,6 +32,7 @@ MODULES: tuple[ModuleType, ...] = (
     drift_messages,
     catalog_messages,
     delete_messages,
+    forget_messages,
     led_messages,
     align_messages,
     forest_messages,

@@ -20,7 +20,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving, check_same_dealer
 from woodlot.jobs.job_store import JobStore, StoredJob
 from woodlot.jobs.kind import CoordinatorHost, Kept, Kind, Rounds, kind_of, outcome_of
-from woodlot.jobs.leaving_orders import Revocation
+from woodlot.jobs.leaving_orders import Replacing
 from woodlot.jobs.led.dealing import DealerSeat, dealer_entropy
 from woodlot.jobs.led.relay_jobs import keep_relayed, relay_job
 from woodlot.jobs.order_seal import check_order, housekeeping_job, pass_on, read_order
@@ -77,7 +77,7 @@ class JobHost:
         if kind.deed:  # it puts an end to what the model's user relies on
             model = getattr(order, "model", "")
             owner = self.store.model_facts(model).user
-            if owner != user and (kind.erases or not is_signing_party(user)):  # a party leaves, and nothing else
+            if owner != user and (kind.erases or not is_signing_party(user)):  # a party leaves, or has rows forgotten
                 raise PolicyError(f"model {model} was ordered by {owner}; only {owner} may {kind.deed}")
 
     def _check_leader(self, order: Order, kind: Kind) -> None:
@@ -124,8 +124,8 @@ class JobHost:
 
     def keep(self, order: Order, facts: msg.JobFacts, outcome: Any, ledger: Ledger) -> dict[str, Any]:
         """Store what a protocol has returned; gives back the fields of `JobFacts` that tell of it."""
-        if isinstance(order, Revocation) and is_signing_party(facts.user):
-            owner = self.store.model_facts(order.model).user  # the model that it leaves stays that user's
+        if isinstance(order, Replacing) and is_signing_party(facts.user):
+            owner = self.store.model_facts(order.model).user  # the model stays that user's
             facts = msgspec.structs.replace(facts, user=owner)
         kept = Kept(self.store, order, facts, ledger.account().to_json(), self.identity)
         keep = kind_of(order).keep if self.runs(order) else keep_relayed

@@ -400,7 +400,7 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     epoch : int
         How many parties have left it.
     replaced_by : str
-        The model that took its place when a party left; empty while it is in use.
+        The model that took its place when a party left, or rows were forgotten; empty while it is in use.
     revocable : bool
         Whether it is a revocable forest (RevFRF).
     led_by : str, unset by default
@@ -410,6 +410,8 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         "hidden" where it has grown on secret shares, and no message has told which row goes where.
     dealer : str, unset by default
         The helper that has dealt for it; unset: the coordinator, or nobody.
+    forgets : str, unset by default
+        The model that it has taken the place of when rows were forgotten.
 
     """
 
@@ -441,6 +443,12 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     led_by: str | msgspec.UnsetType = msgspec.UNSET
     grown: Literal["hidden"] | msgspec.UnsetType = msgspec.UNSET
     dealer: str | msgspec.UnsetType = msgspec.UNSET
+    forgets: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def former(self) -> str:
+        """The model that it has taken the place of when rows were forgotten; empty where none were."""
+        return "" if isinstance(self.forgets, msgspec.UnsetType) else self.forgets
 
     @property
     def leader(self) -> str:

@@ -525,6 +525,14 @@ class JobStore:
         with _as_written(folder / "notes.json") as path:
             return outputs, uncertain, json.loads(path.read_text())
 
+    def erase_answers_of(self, model: str) -> None:
+        """Erase the answers and explanations that a model has given; their jobs stay in the list of jobs."""
+        with self._db.connection() as db:
+            rows = db.execute("SELECT job, facts FROM jobs").fetchall()
+        for job in (facts.job for row in rows if (facts := _facts(*row)).model == model):
+            for kind in ("answers", "explanations"):
+                self._erase(self.folder / kind / job)
+
     def _replace(self, target: Path, fill: Callable[[Path], None]) -> None:
         """Write a folder at once or not at all."""
         try:

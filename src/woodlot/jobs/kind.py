@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Rounds: TypeAlias = "Generator[Round, dict[str, Message], Any]"
 
-Outcome: TypeAlias = Literal["model", "rows", "answers", "own answers", "explanation", "receipt", ""]
+Outcome: TypeAlias = Literal["model", "rows", "answers", "own answers", "explanation", "receipt", "erasure", ""]
 
 GROUP = "woodlot.kinds"
 """The entry points by which other packages add kinds."""
@@ -113,17 +113,18 @@ class Kind:
         has added it.
     deed : str
         Where only the user who has ordered the model may order it: what it does to the model.
-    leaver_orders : bool
-        Whether the party that leaves may order it though no policy lists it: only where the parties that stay find in
-        their own records that it has a part in the model, and by which plan the model was grown.
+    party_orders : bool
+        Whether a party of the model may order it though no policy lists it, to leave or to have rows forgotten: only
+        where the others find in their own records that it has a part in the model, and by which plan the model was
+        grown.
     needs_table : bool
         Whether each party's part of the order names a table; else `work` gets an `AskedOrder`.
     private : bool
         Whether a form of it is differentially private: parties that ask for that take no other kind.
-    outcome : {"model", "rows", "answers", "own answers", "explanation", "receipt", ""}
+    outcome : {"model", "rows", "answers", "own answers", "explanation", "receipt", "erasure", ""}
         What comes of it: a model; the common rows, which parties keep; answers that the user can have; answers that
-        each party keeps for its own rows; an explanation, sealed to the user; the receipt of a revocation. Empty: what
-        `JobFacts.told` says.
+        each party keeps for its own rows; an explanation, sealed to the user; the receipt of a revocation, or of rows
+        that were forgotten. Empty: what `JobFacts.told` says.
     keeps_order : {"done", "ended", ""}
         Until when the coordinator keeps the order: after a job that is done, since what was ordered is looked at later;
         after any that has ended; or until the end, after which a digest takes its place.
@@ -148,7 +149,7 @@ class Kind:
     check: Callable[[JobStore, Any], None] = _check_nothing
     listed_as: str = ""
     deed: str = ""
-    leaver_orders: bool = False
+    party_orders: bool = False
     needs_table: bool = True
     private: bool = False
     outcome: Outcome = ""

@@ -18,6 +18,9 @@ from woodlot.jobs.evaluate.pooled_work import EvaluateRowsWork
 from woodlot.jobs.explain import explain_jobs as explaining
 from woodlot.jobs.explain.explain_orders import ExplainOrder
 from woodlot.jobs.explain.explain_work import ExplainWork
+from woodlot.jobs.forget import forget_jobs as forgetting
+from woodlot.jobs.forget.forget_orders import ForgetOrder
+from woodlot.jobs.forget.forget_work import ForgetWork
 from woodlot.jobs.hidden.hidden_jobs import deal_hidden
 from woodlot.jobs.hidden.hidden_leaving import deal_leaving
 from woodlot.jobs.kind import Kind
@@ -85,12 +88,24 @@ KINDS = (
         keep=leaving.keep_revocation,
         check=leaving.check_revocation,
         deed=LEAVE,
-        leaver_orders=True,
+        party_orders=True,
         outcome="receipt",
         keeps_order="ended",  # it is the notice to the leaver
         led=True,
         dealer=deal_leaving,
         with_members=True,
+    ),
+    Kind(
+        order=ForgetOrder,
+        right="train",
+        protocol=forgetting.forget_job,
+        work=ForgetWork,
+        keep=forgetting.keep_forgetting,
+        check=forgetting.check_forgetting,
+        deed="have it forget rows",
+        party_orders=True,
+        outcome="erasure",
+        led=True,
     ),
     Kind(
         order=EvaluateOrder,
@@ -205,7 +220,7 @@ KINDS = (
         keep=leaving.keep_revocation,
         check=revocable.check_revocation,
         deed=LEAVE,
-        leaver_orders=True,
+        party_orders=True,
         with_members=True,
         outcome="receipt",
         keeps_order="ended",

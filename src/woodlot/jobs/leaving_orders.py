@@ -1,12 +1,16 @@
-"""Orders by which a party leaves a model, of whatever kind the model is."""
+"""Orders by which a party leaves a model, of whatever kind the model is; and all that put another in its place."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
+from woodlot.jobs.forget.forget_orders import ForgetOrder
 from woodlot.jobs.orders import RevokeOrder
 from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder
 from woodlot.jobs.rows.rows_orders import RevokeRowsOrder
 
 Revocation: TypeAlias = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder
 """Orders by which a party leaves a model."""
+
+Replacing: TypeAlias = RevokeOrder | RevokeRevocableOrder | RevokeRowsOrder | ForgetOrder
+"""Orders that put another model in the place of one: of each model one at a time."""

@@ -21,6 +21,7 @@ from woodlot.identity.exchange import SHARE_BYTES, secret_of, secret_with
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
+from woodlot.jobs.forget.forget_orders import ForgetOrder
 from woodlot.jobs.kind import any_order
 from woodlot.jobs.leaving_orders import Revocation
 from woodlot.jobs.linear.linear_orders import TrainLinearOrder
@@ -100,8 +101,8 @@ def check_order(
 ) -> tuple[Order, str]:
     """The order and the name of the user who has signed it.
 
-    A party signs an order to leave a model itself, and no other (Protocol 3 of the RevFRF paper, line 1); see
-    `signing_party` for its name.
+    A party signs an order to leave a model itself (Protocol 3 of the RevFRF paper, line 1), or to have rows of a model
+    that it takes part in forgotten, and no other; see `signing_party` for its name.
 
     With ``again``, an order that was taken before: the user's certificate may have expired since, and not been revoked.
     Otherwise there must be a list of revocations that is good now.
@@ -112,10 +113,10 @@ def check_order(
     if not again:
         trust.check_fresh()
     order = read_order(data)
-    if signer.role == "party" and not (isinstance(order, Revocation) and order.leaver == signer.name):
+    if signer.role == "party" and not _may_sign(order, signer.name):
         raise IdentityError(
-            f"the order is signed by the party {signer.name!r}, which can order its own leaving of a model and nothing "
-            "else; here a user is needed"
+            f"the order is signed by the party {signer.name!r}, which can order its own leaving of a model, or that "
+            "rows of one are forgotten, and nothing else; here a user is needed"
         )
     if order.federation != trust.federation:
         raise PolicyError(
@@ -123,6 +124,13 @@ def check_order(
             f"{trust.federation:.16}...); order it in this federation"
         )
     return order, signer.name if signer.role == "user" else signing_party(signer.name)
+
+
+def _may_sign(order: Order, party: str) -> bool:
+    """Whether a party can order this itself."""
+    if isinstance(order, Revocation):
+        return order.leaver == party
+    return isinstance(order, ForgetOrder) and party in order.parties
 
 
 def pass_on(data: bytes, identity: Identity) -> tuple[bytes, bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from woodlot.data.archives import parse_array
 from woodlot.data.decoding import from_json
+from woodlot.data.row_rules import row_points
 from woodlot.data.sources import LoadedTable
 from woodlot.data.whole_files import erase_folder, private_folder, write_whole
 from woodlot.exceptions import DataError, JournalError, ModelFileError, PolicyError
 from woodlot.jobs.day_budgets import PredictionBudget
+from woodlot.jobs.delivered_answers import ANSWERS, erase_answers, write_answers
 from woodlot.jobs.drift.drift_references import ColumnsReference
 from woodlot.jobs.evaluated_rows import EvaluatedRows
 from woodlot.jobs.lasting_secret import CHECK_FILE, LastingSecret
@@ -40,6 +42,7 @@ _SECRET_REMEDY = (
 LEADER = "leader"
 """Names who has led the training of a model; not there where the coordinator has run it."""
 SEEN = "seen.npy"
+TRAINED_ON = "trained_on.npy"
 REFERENCE = "reference.json"
 """Which rows a model was trained on: beside its alignment, at the label holder."""
 DROPPED = "dropped"
@@ -175,7 +178,7 @@ class PartyStore:
             raise DataError(_UNKNOWN_MODEL)
         dropped = folder / DROPPED
         if dropped.is_file() and dropped.read_bytes() != by.encode():
-            raise DataError("this model was replaced when a party left it; use its successor")
+            raise DataError("this model was replaced when a party left it, or rows were forgotten; use its successor")
 
     def check_leader(self, model: str, leader: str | None) -> None:
         """Refuse to use a model for anybody but who has led its training: it would learn what only the leader may."""
@@ -300,6 +303,26 @@ class PartyStore:
             return None
         return int(np.isin(points, seen).sum())
 
+    def keep_trained_on(self, model: str, ids: Sequence[bytes]) -> None:
+        """Store which rows a model was trained on, in their common order, to know them when some are forgotten."""
+        with _on_disk("the rows of a training"):
+            folder = self.folder / "alignments" / model
+            private_folder(folder)
+            points = self.trained_points(ids)
+            write_whole(folder / TRAINED_ON, lambda file: np.save(file, points, allow_pickle=False))
+
+    def trained_on(self, model: str) -> NDArray[np.uint64] | None:
+        """What `keep_trained_on` has stored; None where nothing was."""
+        path = self.folder / "alignments" / model / TRAINED_ON
+        try:
+            return parse_array(path.read_bytes()) if path.is_file() else None
+        except (OSError, ValueError):
+            raise DataError("its record of the rows of the training is damaged; train the model again") from None
+
+    def trained_points(self, ids: Sequence[bytes]) -> NDArray[np.uint64]:
+        """Hashes of ids under a key of this party alone, by which it knows rows of a training again."""
+        return row_points(ids, 0, self.secret_for("rows", "trained on"))
+
     def keep_reference(self, model: str, reference: ColumnsReference) -> None:
         """Store what new rows are compared with, beside the rows of the training; it goes when the model goes."""
         with _on_disk("what new rows are compared with"):
@@ -339,22 +362,18 @@ class PartyStore:
         rows: NDArray[np.int64],
         outputs: NDArray[np.float64],
         classes: Sequence[Any],
+        model: str = "",
     ) -> None:
-        """Write the answers for this party's rows beside their ids."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        own = np.flatnonzero(rows >= 0)
-        columns: dict[str, Any] = {table.id: table.ids.take(pa.array(rows[own]))}
-        if classes:
-            columns["prediction"] = pa.array([classes[k] for k in outputs[own].argmax(axis=1)])
-            columns |= {f"probability_{c}": pa.array(outputs[own, k]) for k, c in enumerate(classes)}
-        else:
-            columns["prediction"] = pa.array(outputs[own, 0])
+        """Write the answers for this party's rows beside their ids; ``model``: who has given them."""
         with _on_disk("the answers"):
-            folder = self.folder / "answers"
+            folder = self.folder / ANSWERS
             private_folder(folder)
-            write_whole(folder / f"{job}.parquet", lambda file: pq.write_table(pa.table(columns), file))
+            write_answers(folder / f"{job}.parquet", table, rows, outputs, classes, model)
+
+    def erase_answers_for(self, model: str, successor: str, ids: Collection[bytes]) -> None:
+        """Erase the answers for some ids that a model has given; what is left of them is the successor's."""
+        with _on_disk("answers that lose rows"):
+            erase_answers(self.folder / ANSWERS, model, successor, ids)
 
 
 class AlignmentFacts(msgspec.Struct, frozen=True):

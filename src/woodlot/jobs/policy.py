@@ -224,14 +224,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         kinds = known()
         if kind not in kinds:
             raise PolicyError(f"this party knows no order {kind!r}; it knows {', '.join(kinds)}")
-        kind, right, leaver_orders = kinds[kind].listed, kinds[kind].right, kinds[kind].leaver_orders
+        kind, right, party_orders = kinds[kind].listed, kinds[kind].right, kinds[kind].party_orders
         if kind not in self.protocols:
             raise PolicyError(
                 f"this party does not {kind}: the setting protocols in the section [policy] of its configuration does "
                 f"not list {kind!r}; its operator can add it there"
             )
         allowed = {"train": self.train, "predict": self.predict, "align": self.train + self.predict}[right]
-        if user in allowed or EVERYBODY in allowed or (leaver_orders and is_signing_party(user)):
+        if user in allowed or EVERYBODY in allowed or (party_orders and is_signing_party(user)):
             return
         setting = "train" if right == "align" else right
         name = msgspec.json.encode(user).decode()  # as TOML writes it

@@ -1,4 +1,7 @@
-"""Who has ordered a job: a user, or a party that leaves. Policies are read before orders, so this stands alone."""
+"""Who has ordered a job: a user, or a party that leaves or has rows forgotten.
+
+Policies are read before orders, so this stands alone.
+"""
 
 from __future__ import annotations
 
@@ -11,5 +14,5 @@ def signing_party(name: str) -> str:
 
 
 def is_signing_party(name: str) -> bool:
-    """Whether a party, not a user, has ordered a job: its own leaving, for it can order nothing else."""
+    """Whether a party, not a user, has ordered a job: its own leaving, or that rows are forgotten, and nothing else."""
     return name.startswith(_SIGNING_PARTY)

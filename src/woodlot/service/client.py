@@ -24,6 +24,7 @@ from woodlot.exceptions import (
     WoodlotError,
 )
 from woodlot.identity.certificates import REVOKED
+from woodlot.identity.erasure import ErasureReceipt
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import Receipt
 from woodlot.jobs import job_messages as msg
@@ -69,7 +70,7 @@ class Client:
         except ValueError as error:
             raise ConfigError(f"the coordinator's address: {error}") from None
         self.identity = Identity.load(folder)
-        if self.identity.role not in ("user", "party"):  # a party orders its own leaving of a model, nothing else
+        if self.identity.role not in ("user", "party"):  # a party orders its leaving, or that rows are forgotten
             raise IdentityError(f"{folder} is the identity of a {self.identity.role}; a user needs its own")
         revoked = folder / REVOKED
         self._trust = Trust(self.identity.authority, revoked if revoked.exists() else None)
@@ -303,6 +304,14 @@ class Client:
         receipt.verify(self.identity.authority)
         return receipt
 
+    def erasure(self, job: str, key: bytes = b"") -> ErasureReceipt:
+        """The receipt of forgotten rows, checked: its signers are parties of this federation; ``key``: of its ids."""
+        text = self.ask_leader(self._leader_of_job(job), msg.AskReceipt(job=job), msg.ReceiptText).text
+        receipt = ErasureReceipt.parse(text.encode())
+        receipt.verify(self.identity.authority)
+        receipt.key = key
+        return receipt
+
     def models(self) -> Sequence[msg.ModelFacts]:
         """All models, newest first; what each has cost and who saw what is told by `find_model`."""
         models: list[msg.ModelFacts] = []
@@ -315,7 +324,9 @@ class Client:
     def find_model(self, name: str) -> msg.ModelFacts:
         """A model by its id, by the beginning of its id, or by its name; the user's own before those of others."""
         known = self._found("", name)
-        return self._found(known.leader, known.model) if known.leader else known
+        # a party needs who takes part and who leads, to order its own leaving or that rows are forgotten
+        asks_leader = known.leader and self.identity.role == "user"
+        return self._found(known.leader, known.model) if asks_leader else known
 
     def _found(self, leader: str, name: str) -> msg.ModelFacts:
         """What a leader, or the coordinator, tells of a model."""

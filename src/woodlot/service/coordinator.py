@@ -29,7 +29,7 @@ from woodlot.jobs.columns.revoke_jobs import check_no_other
 from woodlot.jobs.hosting import JobHost, new_facts, phase_fields
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.job_store import ENDED, JobStore
-from woodlot.jobs.leaving_orders import Revocation
+from woodlot.jobs.leaving_orders import Replacing
 from woodlot.jobs.led.led_messages import AskLeader
 from woodlot.jobs.led.led_scores import RelayScorer
 from woodlot.jobs.order_seal import read_order
@@ -256,7 +256,7 @@ class Coordinator:
         if isinstance(order, ScoreOrder):
             self.scorings.check_room(user)
         with self._taking:
-            if isinstance(order, Revocation):
+            if isinstance(order, Replacing):
                 check_no_other(self.store, order)
             self._allowance.take(user, len(data) + len(signature) + len(certificate))
             self.store.add(data, signature, certificate, new_facts(order, user))

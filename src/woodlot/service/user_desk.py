@@ -42,8 +42,8 @@ MAX_LISTED = 1_000
 """Jobs or models on one page of a list."""
 
 
-_OF_PARTIES = (msg.SubmitJob, msg.AskJob, msg.AskFederation, msg.FindModel, AskKeys, msg.AskReceipt)
-"""What a party may ask here, to order its own leaving."""
+_OF_PARTIES = (msg.SubmitJob, msg.AskJob, msg.AskFederation, msg.FindModel, AskKeys, msg.AskReceipt, AskLeader)
+"""What a party may ask here, to order its own leaving, or that rows are forgotten."""
 
 
 class UserDesk:
@@ -81,11 +81,11 @@ class UserDesk:
             return self._decline(user, kind, error)
 
     def _check_party(self, party: str, request: Message) -> None:
-        """Refuse what a party does not need to order its own leaving of a model, and models that are not its own."""
+        """Refuse what a party does not need to leave a model or have rows of it forgotten, and models not its own."""
         if type(request) not in _OF_PARTIES:
             raise PolicyError(
                 f"{type(request).__name__} is for users, and this is the identity of the party {party!r}: with it a "
-                "party can order its own leaving of a model, and nothing else"
+                "party can order its own leaving of a model, or that rows of one are forgotten, and nothing else"
             )
         if isinstance(request, msg.FindModel):
             found = self._models.find_model(signing_party(party), request)

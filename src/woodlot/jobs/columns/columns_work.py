@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.ids import canonical_ids
 from woodlot.data.labels import check_classes, check_targets, check_weights
 from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
@@ -24,14 +25,14 @@ from woodlot.jobs.hidden_roles import named_dealer
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore, forest_of_model
 from woodlot.jobs.label_query import label_query
-from woodlot.jobs.linear.linear_orders import PredictLinearOrder, TrainLinearOrder
+from woodlot.jobs.linear.linear_orders import PredictLinearOrder
 from woodlot.jobs.ordered import Once, OrderedPrediction, OrderedReveal, OrderedScore, OrderedTraining, PlanWatch
 from woodlot.jobs.orders import AlignedOrder, AlignOrder, PredictOrder, RevokeOrder, TrainOrder
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.protocols.align import AlignParty, align_messages
 from woodlot.protocols.align.align_party import AlignState
 from woodlot.protocols.core.forest_parts import PartyForest, forget_values
-from woodlot.protocols.core.forest_plan import ForestPlan
+from woodlot.protocols.core.forest_plan import ForestPlan, Task
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
@@ -74,17 +75,7 @@ class ColumnsWork(MessageHandler):
         self._order = order = taken.order
         if self.home.cluster is not None:
             _check_spread(order)
-        self._rows: NDArray[np.int64] | None = None
-        if order.alignment is not None:
-            self._rows = taken.home.store.alignment(order.alignment, order.row_parties, taken.loaded)
-            if order.every_row and (self._rows < 0).any():
-                raise DataError(
-                    "it lacks rows of the alignment, and a training needs every row: align with join='inner'"
-                )
-        elif len(order.row_parties) == 1:  # nobody to align with
-            self._rows = np.arange(taken.loaded.n_rows)
-        if self._rows is not None:
-            self._rows = selected_rows(taken, self._rows)
+        self._rows = self._known_rows()
         self._query = label_query(taken, self._rows)
         self._align: AlignParty | None = None
         self._forest: VerticalParty | None = None
@@ -96,6 +87,21 @@ class ColumnsWork(MessageHandler):
             self.home.policy.check_plan(order.plan)
             self.home.policy.check_protection(order.plan.protection)
             self.home.policy.check_dealer(named_dealer(order.dealer))
+
+    def _known_rows(self) -> NDArray[np.int64] | None:
+        """Own row of each common row, where these were found before or there is nobody to align with."""
+        order, taken = self._order, self._taken
+        if order.alignment is not None:
+            rows = taken.home.store.alignment(order.alignment, order.row_parties, taken.loaded)
+            if order.every_row and (rows < 0).any():
+                raise DataError(
+                    "it lacks rows of the alignment, and a training needs every row: align with join='inner'"
+                )
+        elif len(order.row_parties) == 1:
+            rows = np.arange(taken.loaded.n_rows)
+        else:
+            return None
+        return selected_rows(taken, rows)
 
     @property
     def n_aligned(self) -> int | None:
@@ -195,16 +201,20 @@ class ColumnsWork(MessageHandler):
         order = self._due(TrainOrder)
         if order.is_hidden:
             raise RemoteProtocolError("the order asks for a hidden training, and this one is open")
+        return self._grow_by(order.plan, order.holder, message)
+
+    def _grow_by(self, plan: ForestPlan, holder: str, message: forest_messages.OpenTraining) -> Message:
+        """Open a training by a plan."""
         if self._forest is None:
             rows = self._common_rows()
-            watch = OrderedTraining(order.plan, len(rows))
+            watch = OrderedTraining(plan, len(rows))
             watch.check(message)
             with private_errors(self.job, "its labels or its table cannot be used"):
                 table = self._table(rows, self._features())
                 self._forest = VerticalParty(
                     self.home.identity.name,
                     table,
-                    target=self._target(order, rows),
+                    target=self._target(plan.task, holder, rows),
                     secret=self.home.store.secret_for("forest", "codes"),
                     job_secret=self.home.store.secret_for(self.job, "labels"),
                     shares_model=self.home.policy.share_model,
@@ -238,10 +248,8 @@ class ColumnsWork(MessageHandler):
 
         return SpreadColumns(ClusterBlocks(self.home.cluster(), ColumnBlock, len(columns), block))
 
-    def _target(self, order: TrainOrder | TrainLinearOrder, rows: NDArray[np.int64]) -> Target | None:
-        if order.holder != self.home.identity.name:
-            return None
-        return self._own_target(order.plan.task == "classes", rows)
+    def _target(self, task: Task, holder: str, rows: NDArray[np.int64]) -> Target | None:
+        return self._own_target(task == "classes", rows) if holder == self.home.identity.name else None
 
     def _own_target(self, classes: bool, rows: NDArray[np.int64]) -> Target:
         """The label holder's labels and weights."""
@@ -342,6 +350,9 @@ class ColumnsWork(MessageHandler):
             features=self._features(),
         )
         self._keep_seen()
+        if "forget" in self.home.policy.protocols:  # to know its rows again when some are deleted from the table
+            ids = canonical_ids(self._taken.loaded.ids).values
+            self.home.store.keep_trained_on(self.job, [ids[row] for row in self._common_rows().tolist()])
         if "drift" in self.home.policy.protocols and forest.table.names:
             self.home.store.keep_reference(self.job, ColumnsReference.of(forest.table))
         secret = self.home.store.secret_for("forest", "fingerprint")
@@ -483,7 +494,9 @@ class ColumnsWork(MessageHandler):
                 score = self._score(message.outputs[told], message.classes, rows[told])
             query.pay(rows[told])
         if message.keep:
-            self.home.store.keep_answers(self.job, self._taken.loaded, rows, message.outputs, message.classes)
+            self.home.store.keep_answers(
+                self.job, self._taken.loaded, rows, message.outputs, message.classes, model=order.model
+            )
         if message.score:
             self._scored.note(message)
         return msg.AnswersTaken(score=score)

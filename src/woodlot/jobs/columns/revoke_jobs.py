@@ -33,10 +33,11 @@ from woodlot.identity.receipts import (
 )
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import open_rows
+from woodlot.jobs.forget.forget_orders import ForgetOrder
 from woodlot.jobs.hidden.hidden_jobs import regrow_hidden
 from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving
 from woodlot.jobs.job_store import JobStore
-from woodlot.jobs.leaving_orders import Revocation
+from woodlot.jobs.leaving_orders import Replacing, Revocation
 from woodlot.jobs.order_seal import PURPOSE, read_order
 from woodlot.jobs.orders import RevokeOrder, TrainOrder
 from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder, TrainRevocableOrder
@@ -90,8 +91,10 @@ T = TypeVar("T", TrainOrder, TrainRevocableOrder)
 
 
 def training_of(store: JobStore, model: str, kind: type[T]) -> T:
-    """The order by which a model was grown, before any party left it."""
+    """The order by which a model was grown, before any party left it or rows were forgotten."""
     while True:
+        while former := store.model_facts(model).former:
+            model = former
         stored = store.job(model)
         order = None if stored is None else read_order(stored.order)
         if isinstance(order, kind):
@@ -101,17 +104,18 @@ def training_of(store: JobStore, model: str, kind: type[T]) -> T:
         model = order.model
 
 
-def check_no_other(store: JobStore, order: Revocation) -> None:
-    """Refuse an order while another party leaves the model: each would leave behind a model with the other's leaver.
+def check_no_other(store: JobStore, order: Replacing) -> None:
+    """Refuse an order while another one replaces the model: each would leave behind what the other takes out.
 
     What it finds holds until the next job is recorded.
     """
-    kinds = [kind.__struct_config__.tag for kind in get_args(Revocation)]
+    done = {kind.__struct_config__.tag: "by which a party leaves" for kind in get_args(Revocation)}
+    done[ForgetOrder.__struct_config__.tag] = "by which rows are forgotten in"
     for other in store.open_jobs_of(order.model):
-        if other.kind in kinds:
+        if other.kind in done:
             raise DataError(
-                f"job {other.job}, by which a party leaves model {order.model}, {other.standing}; let it end (if it "
-                "has stopped, resume it) and revoke from the model that replaces this one, or cancel it"
+                f"job {other.job}, {done[other.kind]} model {order.model}, {other.standing}; let it end (if it has "
+                "stopped, resume it) and order this of the model that replaces this one, or cancel it"
             )
 
 

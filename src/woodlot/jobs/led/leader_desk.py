@@ -9,12 +9,13 @@ import numpy as np
 
 from woodlot.exceptions import IdentityError, PolicyError
 from woodlot.identity.identity import Identity, Trust
-from woodlot.jobs.job_messages import ModelList
+from woodlot.jobs.job_messages import AskJob, AskReceipt, ModelList
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.led.led_messages import LeaderAnswer, LeaderQuestion
 from woodlot.jobs.led.question_seal import TakenQuestion
 from woodlot.jobs.model_desk import ModelDesk, declined
 from woodlot.jobs.policy import Policy
+from woodlot.jobs.signers import is_signing_party
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.runtime.codec import decode, encode
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 QUESTIONS = hashlib.sha256(b"questions to a leader").hexdigest()[:32]
 """The job under which questions are brought. They belong to none, and they change nothing: they are not journalled."""
+
+OF_PARTIES = (AskJob, AskReceipt)
+"""What a party may ask that has ordered its own leaving, or that rows are forgotten: how that has ended."""
 
 
 class LeaderDesk(MessageHandler):
@@ -69,7 +73,12 @@ class LeaderDesk(MessageHandler):
 
     def _told(self, question: TakenQuestion) -> Message:
         try:
-            reply = self._desk.answer(question.user, decode(question.request, limit=self._limit))
+            request = decode(question.request, limit=self._limit)
+            if is_signing_party(question.user) and not isinstance(request, OF_PARTIES):
+                raise PolicyError(
+                    f"{type(request).__name__} is for users; a party is told of what it has ordered itself"
+                )
+            reply = self._desk.answer(question.user, request)
             if isinstance(reply, ModelList):
                 self._check_readers(question.user, reply)
             return reply

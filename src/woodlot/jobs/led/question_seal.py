@@ -11,10 +11,11 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from woodlot.data.decoding import from_msgpack
-from woodlot.exceptions import RemoteProtocolError
+from woodlot.exceptions import IdentityError, RemoteProtocolError
 from woodlot.identity.exchange import SHARE_BYTES, secret_of, secret_with
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs.padding import pad, unpad
+from woodlot.jobs.signers import signing_party
 from woodlot.protocols.core.agreement import derive
 
 TAG = "woodlot question to a leader 2"
@@ -71,7 +72,7 @@ class AskedQuestion:
 
 
 class TakenQuestion:
-    """A leader's side of one question: who asks, and what.
+    """A leader's side of one question: who asks, a user or a party that has ordered something itself, and what.
 
     Parameters
     ----------
@@ -96,7 +97,10 @@ class TakenQuestion:
                 "the question is not one that this party can open; was its certificate renewed?"
             ) from None
         signed = _signed(identity.name, self._share, question.request)
-        self.user = trust.verify(question.certificate, PURPOSE, signed, question.signature, role="user").name
+        signer = trust.verify(question.certificate, PURPOSE, signed, question.signature)
+        if signer.role not in ("user", "party"):
+            raise IdentityError(f"the certificate is of {signer.role} {signer.name!r}; here a user is needed")
+        self.user = signer.name if signer.role == "user" else signing_party(signer.name)
         self.request = question.request
 
     def seal(self, answer: bytes) -> bytes:

@@ -14,6 +14,8 @@ import msgspec
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import CommonRowCounts, find_rows, row_facts
+from woodlot.jobs.forget.forget_jobs import successor_of
+from woodlot.jobs.forget.forget_orders import ForgetOrder
 from woodlot.jobs.kind import Kept
 from woodlot.jobs.led import led_messages as led
 from woodlot.jobs.led.dealing import DEALER, begin_dealing
@@ -93,6 +95,14 @@ def keep_relayed(kept: Kept, outcome: CommonRowCounts) -> dict[str, Any]:
             epoch=before.epoch + 1, replaced_by="", **account,
         )  # fmt: skip
         store.note_untold(order.job, order.leaver)
+        store.keep_led_model(after)
+        store.retire_model(order.model, order.job)
+        return told | {"model": order.job, "name": after.name}
+    if isinstance(order, ForgetOrder):
+        before = store.model_facts(order.model)
+        after = msgspec.structs.replace(
+            successor_of(before, order, kept.facts, kept.account), n_rows=outcome.n_rows, replaced_by=""
+        )
         store.keep_led_model(after)
         store.retire_model(order.model, order.job)
         return told | {"model": order.job, "name": after.name}

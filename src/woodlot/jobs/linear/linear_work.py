@@ -62,7 +62,7 @@ class LinearWork(ColumnsWork, refuses=(*OPENING, *FOREST, TestRows)):
         rows = self._common_rows()
         with private_errors(self.job, "its labels or its table cannot be used"):
             own = self._taken.loaded.table().select(self._features()).take(rows)
-            name, target = self.home.identity.name, self._target(order, rows)
+            name, target = self.home.identity.name, self._target(order.plan.task, order.holder, rows)
             if plan.protection == "hidden":
                 home = self.home
                 # other data has other secrets, so that no two contents are hidden alike

@@ -42,6 +42,7 @@ _NUMBERS = """
     Refusal
     ColumnsDescribed CountLeaves CountRows CountSplits ProposeThresholds QuantilesTold
     RowsDescribed UseSchema
+    EndForgetting ForgettingOpened
     AnswersRated CatalogTold DriftTold ExplainedColumns OwnRowsAnswered RateOwnRows SealedExplanation
     AnswersTaken FederationFacts JobList JobOpened JobStatus ModelList ModelPart OpenJob ReceiptText SubmitJob UseModel
     LinearFit LinearSummary
@@ -63,6 +64,7 @@ _NOTHING = """
     DescribeRows GrowAlone SchemaInUse
     AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined
     DropModel FindModel ForgetJob JobForgotten KeepAlignment KeepModel LeaveNoted LeaveNotice ListJobs ListModels
+    OpenForgetting ForgettingSigned
     EraseModel ModelDropped ModelErased ModelKept ModelReady ResumeJob
     AskScores FinishLinear LinearFinished OpenLinear StartLinear
     AskColumns DealProducts DealtKey DealtProducts DescendOwn DescentReady HiddenResiduals HiddenStart MaskSlopes

@@ -1,0 +1,1 @@
+"""Forgetting rows between organisations: the label holder leads, and the forest is grown without them."""
