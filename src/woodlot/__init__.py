@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from woodlot.estimators.linear_models import FederatedLinearRegression, FederatedLogisticRegression
     from woodlot.estimators.loading import load
     from woodlot.estimators.origin import TrainingRowsWarning
+    from woodlot.estimators.private_forest import PrivateForestClassifier, PrivateForestRegressor
     from woodlot.estimators.revocable_forest import RevocableForestClassifier, RevocableForestRegressor
     from woodlot.estimators.row_forests import (
         CollaborativeForestClassifier,
@@ -50,6 +51,8 @@ _HOMES = {
     "HorizontalForestRegressor": "woodlot.estimators.horizontal_forest",
     "LocalForestsClassifier": "woodlot.estimators.row_forests",
     "LocalForestsRegressor": "woodlot.estimators.row_forests",
+    "PrivateForestClassifier": "woodlot.estimators.private_forest",
+    "PrivateForestRegressor": "woodlot.estimators.private_forest",
     "RevocableForestClassifier": "woodlot.estimators.revocable_forest",
     "RevocableForestRegressor": "woodlot.estimators.revocable_forest",
     "TrainingRowsWarning": "woodlot.estimators.origin",
@@ -83,6 +86,8 @@ __all__ = [
     "LocalDP",
     "LocalForestsClassifier",
     "LocalForestsRegressor",
+    "PrivateForestClassifier",
+    "PrivateForestRegressor",
     "RevocableForestClassifier",
     "RevocableForestRegressor",
     "TrainingRowsWarning",

@@ -32,6 +32,7 @@ ROW_KINDS = {
     "local": "LocalForests",
     "extra-trees": "FederatedExtraTrees",
     "lossless": "HorizontalForest",
+    "private": "PrivateForest",
 }
 """What ``kind`` in the section ``[forest]`` may be for parties with the same columns, and how its estimators begin."""
 DEFAULT_ROW_KIND = "collaborative"

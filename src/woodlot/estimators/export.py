@@ -31,6 +31,11 @@ def to_sklearn(forest: CompleteForest) -> RandomForestClassifier | RandomForestR
             "train on numeric columns to export"
         )
     part = forest.coordinator
+    if part.leaves.link != "mean":
+        raise DataError(
+            "scikit-learn's forests average the shares of classes, and the trees of this one add scores: export it with "
+            "to_onnx or to_treelite"
+        )
     template = _template(forest)
     ends = subtree_ends(part.structure.right)
     nodes = _nodes(forest, ends, template.estimators_[0].tree_.__getstate__()["nodes"].dtype)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from woodlot.data.extras import need
 from woodlot.exceptions import DataError
 from woodlot.trees.encoding import CategoryCoding
+from woodlot.trees.forest import Link
 
 if TYPE_CHECKING:
     from woodlot.estimators.complete import CompleteForest
@@ -62,9 +63,8 @@ def to_onnx(forest: CompleteForest, path: str | os.PathLike[str] | None = None) 
                 "TreeEnsembleClassifier", ["exact"], ["number", "votes"], domain="ai.onnx.ml",
                 classlabels_int64s=list(range(max(len(names), FEWEST_CLASSES))), **_ensemble(forest, "class"),
             ),
-            helper.make_node("Gather", ["classes", "number"], ["label"]),
             helper.make_node("Slice", ["votes", "first", "stop", "axis"], ["own votes"]),
-            helper.make_node("Div", ["own votes", "trees"], ["probabilities"]),
+            *_shares(helper, forest.coordinator.leaves.link),
         ]  # fmt: skip
         outputs = [
             helper.make_tensor_value_info("label", constants[1].data_type, [None]),
@@ -86,6 +86,21 @@ def to_onnx(forest: CompleteForest, path: str | os.PathLike[str] | None = None) 
     if path is not None:
         Path(path).write_bytes(model.SerializeToString())
     return model
+
+
+def _shares(helper: Any, link: Link) -> list[Any]:
+    """From votes to probabilities and labels. Scores can all be below 0, which is that of a class no leaf knows."""
+    if link == "mean":
+        return [
+            helper.make_node("Gather", ["classes", "number"], ["label"]),
+            helper.make_node("Div", ["own votes", "trees"], ["probabilities"]),
+        ]
+    return [
+        helper.make_node("Div", ["own votes", "trees"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["probabilities"], axis=1),
+        helper.make_node("ArgMax", ["scores"], ["best"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["classes", "best"], ["label"]),
+    ]
 
 
 def _tensor(name: str, values: NDArray[Any]) -> Any:
@@ -146,7 +161,7 @@ def to_treelite(forest: CompleteForest) -> Any:
             target_id=[0] * structure.n_trees,
             class_id=[-1 if n_outputs > 1 else 0] * structure.n_trees,
         ),
-        postprocessor=builder.PostProcessorFunc(name="identity_multiclass" if classes else "identity"),
+        postprocessor=builder.PostProcessorFunc(name=_postprocessor(forest)),
         base_scores=[0.0] * n_outputs,
     )
     answers = _dense_answers(forest)
@@ -163,6 +178,12 @@ def to_treelite(forest: CompleteForest) -> Any:
             model.end_node()
         model.end_tree()
     return model.commit()
+
+
+def _postprocessor(forest: CompleteForest) -> str:
+    if forest.coordinator.leaves.link == "softmax":
+        return "softmax"
+    return "identity_multiclass" if len(forest.classes) else "identity"
 
 
 def _dense_answers(forest: CompleteForest) -> list[Any]:

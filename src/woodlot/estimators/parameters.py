@@ -18,6 +18,7 @@ from woodlot.federation.local_revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.revocable.participant import MAX_ZETA
 from woodlot.protocols.rows.lossless import MOST_BINS
+from woodlot.protocols.rows.private.private_plan import MOST_DEPTH
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS
 from woodlot.trees.sampling import WEIGHT_BITS
 
@@ -227,6 +228,19 @@ _EXTRA: dict[str, Rule] = _ROWS | _SUMS | {
     "min_proposal_rows": whole(2),
 }  # fmt: skip
 
+_PRIVATE: dict[str, Rule] = _TREES | _DEALT_ROWS | {
+    "epsilon": POSITIVE,
+    "delta": number("a number in (0, 1)", lambda value: 0 < value < 1),
+    "n_estimators": NONE | whole(1, MOST_TREES),
+    "max_depth": NONE | whole(1, MOST_DEPTH),
+    "max_features": NONE | whole(1),
+    "learning_rate": number("a number in (0, 1]", lambda value: 0 < value <= 1),
+    "ranges": one_of("auto", "declared", "private-quantiles"),
+    "declared": NONE | BY_COLUMN,
+    "colluding": whole(0, MOST_PARTIES),
+    "allow_two": FLAG,
+}  # fmt: skip
+
 _LINEAR: dict[str, Rule] = _ALL | _DEALT_COLUMNS | {
     "fit_intercept": FLAG,
     "standardize": FLAG,
@@ -265,6 +279,14 @@ TABLE: Mapping[str, Mapping[str, Rule]] = {
     },
     "FederatedExtraTreesRegressor": _EXTRA | _TARGETS | {
         "privacy": said("None for regression: targets are no labels", NONE)
+    },
+    "PrivateForestClassifier": _PRIVATE | {"classes": NONE | CLASSES},
+    "PrivateForestRegressor": _PRIVATE | {
+        "target_range": NONE
+        | Rule(
+            ("two finite numbers, the smaller first",),
+            lambda value: hasattr(value, "__len__") and len(value) == 2 and _are_edges(value),
+        ),
     },
     "FederatedLogisticRegression": _LINEAR | {
         "C": number("a positive number", lambda value: value > 0),  # infinite: no penalty

@@ -16,6 +16,7 @@ from woodlot.estimators.federated_extra_trees import (
 from woodlot.estimators.horizontal_forest import HorizontalForestClassifier, HorizontalForestRegressor
 from woodlot.estimators.input_tables import class_array
 from woodlot.estimators.origin import Origin
+from woodlot.estimators.private_forest import PrivateForestClassifier, PrivateForestRegressor
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
     WholeForest,
@@ -410,6 +411,8 @@ HORIZONTAL: dict[str, type[WholeForest]] = {
         FederatedExtraTreesRegressor,
         HorizontalForestClassifier,
         HorizontalForestRegressor,
+        PrivateForestClassifier,
+        PrivateForestRegressor,
     )
 }
 """The estimators of whole forests that files can hold."""

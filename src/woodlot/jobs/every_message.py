@@ -19,6 +19,7 @@ from woodlot.protocols.linear import dealt_messages, linear_messages
 from woodlot.protocols.revocable import growth_messages, key_messages, share_messages
 from woodlot.protocols.rows import extra_messages, row_messages
 from woodlot.protocols.rows.lossless import lossless_messages
+from woodlot.protocols.rows.private import private_messages
 from woodlot.protocols.sums import sum_messages
 from woodlot.protocols.vertical import explain_messages, forest_messages, score_messages, sealed_messages
 
@@ -48,6 +49,7 @@ MODULES: tuple[ModuleType, ...] = (
     row_messages,
     extra_messages,
     lossless_messages,
+    private_messages,
     sum_messages,
 )
 """Where they are declared, in the order in which documents tell of them."""

@@ -17,7 +17,7 @@ from woodlot.jobs.signers import is_signing_party
 if TYPE_CHECKING:  # a configuration is read before the numerical libraries are loaded
     from woodlot.protocols.core.forest_plan import ForestPlan
 
-RowMethod = Literal["local", "collaborative", "extra-trees", "lossless"]
+RowMethod = Literal["local", "collaborative", "extra-trees", "lossless", "private"]
 """How a forest over rows can be grown: the tags of `woodlot.protocols.rows.methods`."""
 
 WireForm = Literal["sealed", "decisions", "leaves", "ranks", "classical", "encrypted-splits"]
@@ -106,7 +106,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         told.
     trees : int or "unlimited"
         The most trees of one forest: each tells other parties more of this party's values.
-    methods : tuple of {"local", "collaborative", "extra-trees", "lossless"}
+    methods : tuple of {"local", "collaborative", "extra-trees", "lossless", "private"}
         How forests over rows may be grown.
     plain_sums : bool
         Whether a training over rows may show the coordinator this party's numbers where only a sum is needed.

@@ -32,7 +32,7 @@ FEWEST_STEPS = 64
 """Whole numbers per standard deviation of one client's share, at least."""
 MARGIN = 1e-3
 """By how much sigma is larger than the normal distribution needs it to be."""
-LARGEST_VARIANCE = 4**20
+LARGEST_VARIANCE = 4**18
 _DEVIATIONS = 14
 """Where the table of the noise ends: beyond it are less than 2^-140 of all draws."""
 _BITS = 256

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,6 +148,10 @@ def move_splits(splits: Splits, place: NDArray[np.int64]) -> Splits:
     )
 
 
+Link = Literal["mean", "softmax"]
+"""What becomes of the mean of the trees' answers: it is the forest's answer, or the scores that shares are made of."""
+
+
 @dataclass(frozen=True, eq=False)
 class Leaves:
     """What the leaves answer, sparse: most leaves of a deep classification tree know one class only.
@@ -161,6 +166,7 @@ class Leaves:
     output: NDArray[np.int32]
     value: NDArray[np.float64]
     n_outputs: int
+    link: Link = "mean"
 
     @cached_property
     def top(self) -> NDArray[np.int32]:
@@ -176,7 +182,7 @@ def take_leaves(leaves: Leaves, index: NDArray[np.int64]) -> Leaves:
     lengths = np.diff(leaves.start)[index]
     start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     entry = np.arange(int(start[-1])) - np.repeat(start[:-1] - leaves.start[:-1][index], lengths)
-    return Leaves(leaves.weight[index], start, leaves.output[entry], leaves.value[entry], leaves.n_outputs)
+    return Leaves(leaves.weight[index], start, leaves.output[entry], leaves.value[entry], leaves.n_outputs, leaves.link)
 
 
 def join_leaves(parts: Sequence[Leaves]) -> Leaves:
@@ -190,4 +196,5 @@ def join_leaves(parts: Sequence[Leaves]) -> Leaves:
         output=np.concatenate([part.output for part in parts]),
         value=np.concatenate([part.value for part in parts]),
         n_outputs=parts[0].n_outputs,
+        link=parts[0].link,
     )

@@ -1,7 +1,8 @@
 """Prediction where one holder has the complete forest.
 
 The answer of a forest is the mean of its trees' answers, added in tree order for each row: every way to
-predict, here or over a federation, gives the same floats.
+predict, here or over a federation, gives the same floats. Of boosted trees the mean is a score of each class
+(`Leaves.link`), and the answer its softmax.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Predictor:
 
         run_chunks(one, row_chunks(n_rows, n_jobs), effective_jobs(n_jobs))
         out /= self._walker.n_trees
-        return out
+        return linked(out, self._leaves)
 
 
 class Walker:
@@ -201,7 +202,20 @@ def outputs_from_leaves(leaf: NDArray[np.int32], leaves: Leaves, vote: Vote = "s
     out = np.zeros((len(leaf), leaves.n_outputs))
     add_answers(answers_of(leaves, vote), np.ascontiguousarray(leaf.T), out)
     out /= leaf.shape[1]
-    return out
+    return linked(out, leaves)
+
+
+def linked(mean: NDArray[np.float64], leaves: Leaves) -> NDArray[np.float64]:
+    """The forest's answers, from the mean of its trees'; the array is changed."""
+    return mean if leaves.link == "mean" else softmax(mean)
+
+
+def softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares of the classes from their scores, row by row, in place."""
+    scores -= scores.max(axis=1, keepdims=True, initial=-np.inf)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=1, keepdims=True)
+    return scores
 
 
 def answers_of(leaves: Leaves, vote: Vote) -> LeafAnswers:

@@ -72,7 +72,10 @@ class TrainRowsWork:
                 name=name,
                 table=_table(taken, columns, rows),
                 target=target_of(
-                    natural_type(labels if rows is None else labels[rows]), order.plan.task, order.plan.public_classes
+                    natural_type(labels if rows is None else labels[rows]),
+                    order.plan.task,
+                    order.plan.public_classes,
+                    order.plan.public_range,
                 ),
                 entropy=lambda purpose: store.secret_for(taken.job, purpose),
                 lasting=lambda purpose: store.secret_for("rows", purpose),

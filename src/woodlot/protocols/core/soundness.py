@@ -7,13 +7,14 @@ Prediction walks these arrays without looking where it treads, so nothing unsoun
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.protocols.core.forest_parts import CoordinatorForest
 from woodlot.trees.encoding import CategoryCoding, Coding
-from woodlot.trees.forest import Leaves, Splits, Structure, subtree_ends
+from woodlot.trees.forest import Leaves, Link, Splits, Structure, subtree_ends
 
 
 def check_structure(structure: Structure) -> None:
@@ -96,6 +97,7 @@ def check_coordinator(forest: CoordinatorForest) -> None:
     _require(np.array_equal(party[feature[inner]], forest.owner[inner]), "a node is split by another party's feature")
     _require(np.isfinite(forest.gain).all(), "a gain is not a number")
     _require(forest.leaves.n_outputs == max(1, len(forest.classes)), "leaves do not answer for the classes")
+    _require(forest.leaves.link in get_args(Link), "the answers of trees are put together in an unknown way")
 
 
 def _require(condition: bool | np.bool_, otherwise: str) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 
-from woodlot.exceptions import DataError, RemoteProtocolError
+from woodlot.exceptions import RemoteProtocolError
 from woodlot.privacy.accounting import UNITS, Unit
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.core.forest_parts import ClassName
@@ -17,8 +16,9 @@ from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.rows import extra_messages as msg
 from woodlot.protocols.rows import row_messages
+from woodlot.protocols.rows.declared_schema import Declared, describe_columns, use_declared
 from woodlot.protocols.rows.row_client import GrowthPlan, PositiveInt
-from woodlot.protocols.rows.schema import NO_MAGNITUDE, PHASE, CommonSchema, unite
+from woodlot.protocols.rows.schema import PHASE, CommonSchema, unite
 from woodlot.protocols.sums import SumSession, sum_messages, sum_round
 from woodlot.trees.extra import Axes
 
@@ -136,75 +136,15 @@ def agree(plan: ExtraTreesPlan, clients: Sequence[str]) -> Generator[Round, dict
         told = {client: reply_of(reply, row_messages.RowsDescribed, client) for client, reply in replies.items()}
         schema = unite(told, plan.task)
     else:
-        hide_rows = isinstance(plan.privacy, GlobalDP)
-        question = msg.DescribeColumns(task=plan.task, hide_rows=hide_rows)
-        replies = yield Round(PHASE, dict.fromkeys(clients, question))
-        shown = {client: reply_of(reply, msg.ColumnsDescribed, client) for client, reply in replies.items()}
-        schema = unite({c: _without_labels(told) for c, told in shown.items()}, plan.task, not hide_rows)
-    schema = replace(
-        schema,
-        categories=_declared_categories(plan, schema),
-        classes=schema.classes if plan.classes is None else plan.classes,
+        schema = yield from describe_columns(clients, plan.task, hide_rows=isinstance(plan.privacy, GlobalDP))
+    declared = Declared(
+        plan.knots,
+        plan.known_categories,
+        needs_ranges=plan.ranges != "proposals",
+        needs_categories=isinstance(plan.privacy, GlobalDP),
     )
-    _check_declared(plan, schema)
-    use = row_messages.UseSchema(
-        names=schema.names,
-        categories=schema.categories,
-        classes=schema.classes,
-        magnitude=schema.magnitude,
-        max_bins=plan.max_bins,
-    )
-    replies = yield Round(PHASE, dict.fromkeys(clients, use))
-    for client, reply in replies.items():
-        reply_of(reply, row_messages.SchemaInUse, client)
+    schema = yield from use_declared(clients, schema, declared, plan.classes, plan.max_bins)
     return schema
-
-
-def _without_labels(told: msg.ColumnsDescribed) -> row_messages.RowsDescribed:
-    return row_messages.RowsDescribed(
-        n_rows=told.n_rows,
-        names=told.names,
-        kinds=told.kinds,
-        categories=told.categories,
-        classes=(),
-        magnitude=NO_MAGNITUDE,
-    )
-
-
-def _declared_categories(plan: ExtraTreesPlan, schema: CommonSchema) -> tuple[tuple[str, ...] | None, ...]:
-    return tuple(
-        None if found is None else tuple(sorted(plan.known_categories.get(name, found)))
-        for name, found in zip(schema.names, schema.categories, strict=True)
-    )
-
-
-def _check_declared(plan: ExtraTreesPlan, schema: CommonSchema) -> None:
-    """Everything that the plan needs to know of the columns is declared, and of the right kind."""
-    kinds = dict(zip(schema.names, schema.categories, strict=True))
-    unknown = [name for name in (*plan.knots, *plan.known_categories) if name not in kinds]
-    if unknown:
-        raise DataError(f"ranges are declared for {unknown}, which the clients do not have; they have {list(kinds)}")
-    wrong = [name for name in plan.knots if kinds[name] is not None]
-    wrong += [name for name in plan.known_categories if kinds[name] is None]
-    if wrong:
-        raise DataError(
-            f"what is declared for {wrong} is of another kind than the columns: declare (low, high) for numbers, and a "
-            "list of texts for categories"
-        )
-    if plan.ranges != "proposals":
-        lacking = [name for name, found in kinds.items() if found is None and name not in plan.knots]
-        if lacking:
-            raise DataError(
-                f"no range is declared for {lacking}: declare (low, high) for each, such as "
-                f"declared={{{lacking[0]!r}: (0, 100)}}; it must be public knowledge, not come from the rows"
-            )
-    if isinstance(plan.privacy, GlobalDP):
-        lacking = [name for name, found in kinds.items() if found is not None and name not in plan.known_categories]
-        if lacking:
-            raise DataError(
-                f"no categories are declared for {lacking}: under GlobalDP clients do not tell theirs; declare them, "
-                f"such as declared={{{lacking[0]!r}: ['a', 'b']}}"
-            )
 
 
 def find_axes(

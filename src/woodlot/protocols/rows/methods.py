@@ -21,10 +21,11 @@ from woodlot.protocols.rows.extra_plan import ExtraTreesPlan
 from woodlot.protocols.rows.extra_trees import extra_trees
 from woodlot.protocols.rows.local_forests import LocalClient, LocalPlan, local_forests
 from woodlot.protocols.rows.lossless import LosslessClient, LosslessPlan, lossless_forest
+from woodlot.protocols.rows.private import PrivateClient, PrivatePlan, private_forest
 from woodlot.protocols.rows.row_client import Holdings, HorizontalClient
 from woodlot.protocols.rows.schema import Rounds
 
-HorizontalPlan: TypeAlias = LocalPlan | CollaborativePlan | ExtraTreesPlan | LosslessPlan
+HorizontalPlan: TypeAlias = LocalPlan | CollaborativePlan | ExtraTreesPlan | LosslessPlan | PrivatePlan
 """What can be ordered; on the wire the tag ``method`` tells which."""
 
 
@@ -85,4 +86,5 @@ METHODS: dict[type[Any], Method] = {
     CollaborativePlan: Method(collaborative_forest, _collaborative_client),
     ExtraTreesPlan: Method(extra_trees, lambda plan, own: ExtraTreesClient(own, plan)),
     LosslessPlan: Method(lossless_forest, _lossless_client),
+    PrivatePlan: Method(private_forest, lambda plan, own: PrivateClient(own, plan)),
 }

@@ -8,6 +8,8 @@ from woodlot.privacy.noise import CountNoise
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.extra_plan import ExtraTreesPlan
+from woodlot.protocols.rows.private.private_claims import private_claim
+from woodlot.protocols.rows.private.private_plan import PrivatePlan
 from woodlot.protocols.rows.row_client import GrowthPlan
 
 ROW_UNIT = "one row of a client"
@@ -32,6 +34,8 @@ def claim_of(plan: GrowthPlan, n_features: int) -> PrivacyClaim:
                 _SEVERAL,
             ),
         )
+    if isinstance(plan, PrivatePlan):
+        return private_claim(plan, n_features, f"{ROW_UNIT}, with its label", _SEVERAL)
     if not isinstance(plan, ExtraTreesPlan):
         return no_privacy("labels and values of rows: thresholds and leaves are made of them")
     ranges = _ranges(plan)

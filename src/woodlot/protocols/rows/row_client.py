@@ -110,6 +110,11 @@ class GrowthPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """The list of classes that clients keep to: a label that is not in it must not be noticed."""
         return None
 
+    @property
+    def public_range(self) -> tuple[float, float] | None:
+        """The range of targets that clients keep to: a target that is none must not be noticed."""
+        return None
+
     def settings(self, n_features: int) -> msg.GrowthSettings:
         """What every client is told."""
         return msg.GrowthSettings(

@@ -19,7 +19,12 @@ UNLISTED = -1
 _TRUTH = {"true": True, "false": False}
 
 
-def target_of(y: NDArray[Any], task: Task, public: tuple[ClassName, ...] | None = None) -> Target:
+def target_of(
+    y: NDArray[Any],
+    task: Task,
+    public: tuple[ClassName, ...] | None = None,
+    public_range: tuple[float, float] | None = None,
+) -> Target:
     """Labels, checked; of no rows too, which have no classes.
 
     Parameters
@@ -31,11 +36,15 @@ def target_of(y: NDArray[Any], task: Task, public: tuple[ClassName, ...] | None 
     public : tuple, optional
         The public list of classes, under differential privacy. Any label is then taken, since to refuse one would tell
         of its row: what is not in the list is `UNLISTED`.
+    public_range : (float, float), optional
+        The public range of targets. Any target is then taken, and what is not a number is NaN.
     """
     if len(y) == 0:
         return Target((), np.empty(0, np.int64), np.empty(0))
     if public is not None and task == "classes":
         return Target(public, listed_numbers(y.tolist(), public), np.empty(0))
+    if public_range is not None and task == "targets":
+        return Target((), np.empty(0, np.int64), np.array([_number(value) for value in y.tolist()]))
     return Target.of_classes(check_classes(y)) if task == "classes" else Target.of_values(check_targets(y))
 
 
@@ -50,6 +59,14 @@ def listed_numbers(labels: Sequence[Any], public: tuple[ClassName, ...]) -> NDAr
         exact = {(isinstance(label, str), label): number for number, label in enumerate(public)}
         return np.array([exact.get((isinstance(label, str), label), UNLISTED) for label in labels], np.int64)
     return np.array([place.get(_value(label), UNLISTED) for label in labels], np.int64)
+
+
+def _number(value: Any) -> float:
+    """A target as a number, NaN where it is none; infinite ones are beyond any range."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def _value(label: Any) -> Any:

@@ -228,6 +228,8 @@ def forest_id_of(forest: CoordinatorForest) -> str:
     digest = hashlib.sha256()
     for array in _pack_coordinator(forest, {})[1].values():
         digest.update(np.ascontiguousarray(array).tobytes())
+    if forest.leaves.link != "mean":
+        digest.update(forest.leaves.link.encode())
     return digest.hexdigest()
 
 
@@ -239,6 +241,7 @@ def _pack_coordinator(forest: CoordinatorForest, extra: Mapping[str, Any]) -> Pa
         "extra": dict(extra),
         **({"outside": forest.outside} if forest.outside else {}),
         **({"left": list(forest.left)} if forest.left else {}),
+        **({"link": forest.leaves.link} if forest.leaves.link != "mean" else {}),
     }
     arrays: dict[str, NDArray[Any]] = {
         "offset": forest.structure.offset,
@@ -266,6 +269,7 @@ def _unpack_coordinator(
         output=arrays["leaf_output"],
         value=arrays["leaf_value"],
         n_outputs=max(1, len(classes)),
+        link=header.get("link", "mean"),
     )
     forest = CoordinatorForest(
         structure=Structure(arrays["offset"], arrays["right"]),
