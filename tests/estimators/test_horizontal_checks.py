@@ -28,6 +28,8 @@ SMALL: dict[str, Any] = {"n_estimators": 5}
         wl.HorizontalForestRegressor(**SMALL),
         wl.FederatedExtraTreesClassifier(**SMALL),
         wl.FederatedExtraTreesRegressor(**SMALL),
+        wl.PrivateForestClassifier(**SMALL),
+        wl.PrivateForestRegressor(**SMALL),
         wl.FederatedExtraTreesClassifier(**SMALL, privacy=wl.LocalDP(epsilon=9.0), min_samples_leaf=1),
     ]
 )

@@ -47,6 +47,7 @@ _NUMBERS = """
     LinearFit LinearSummary
     DescendHidden MaskedScores OpenDescent StartProducts
     CountCells ParticipantSummary
+    SumGradients TakeTrees
     DealComparisons ForestInUse OpenAnswers RegisterSplits TakeRequest
     AdmitRequest RegisterAtHelper RegisterAtService RequestAdmitted SplitsShared TakeValues
     RowsPredicted AskScore ScoreBatch MaskedVector SharesTold
@@ -60,6 +61,7 @@ _NOTHING = """
     Away Unanswered
     AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues CountClasses CountScores
     CountOutside DescribeColumns TellQuantiles
+    CountTotals TreesTaken
     DescribeRows GrowAlone SchemaInUse
     AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined
     DropModel FindModel ForgetJob JobForgotten KeepAlignment KeepModel LeaveNoted LeaveNotice ListJobs ListModels
