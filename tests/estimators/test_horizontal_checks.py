@@ -28,10 +28,14 @@ SMALL: dict[str, Any] = {"n_estimators": 5}
         wl.HorizontalForestRegressor(**SMALL),
         wl.FederatedExtraTreesClassifier(**SMALL),
         wl.FederatedExtraTreesRegressor(**SMALL),
-        wl.PrivateForestClassifier(**SMALL),
-        wl.PrivateForestRegressor(**SMALL),
         wl.FederatedExtraTreesClassifier(**SMALL, privacy=wl.LocalDP(epsilon=9.0), min_samples_leaf=1),
     ]
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([wl.PrivateForestClassifier(**SMALL), wl.PrivateForestRegressor(**SMALL)])
+def test_scikit_learns_checks_of_private_forests(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -164,8 +164,8 @@ class Terms:
     def __post_init__(self) -> None:
         if min(self.clip_steps, self.cell_steps) < FEWEST_STEPS:
             raise ValueError(
-                f"epsilon {self.plan.epsilon:g} is too small for {self.plan.n_estimators} trees: their answers would be "
-                "nothing but noise; raise epsilon or lower n_estimators"
+                f"epsilon {self.plan.epsilon:g} is too small for {self.plan.n_estimators} trees: their answers would "
+                "be nothing but noise; raise epsilon or lower n_estimators"
             )
 
     @cached_property
