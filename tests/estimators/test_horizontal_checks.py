@@ -33,3 +33,9 @@ SMALL: dict[str, Any] = {"n_estimators": 5}
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([wl.PrivateForestClassifier(**SMALL), wl.PrivateForestRegressor(**SMALL)])
+def test_scikit_learns_checks_of_private_forests(estimator: Any, check: Any) -> None:
+    check(estimator)

@@ -62,6 +62,13 @@ def extra_trees(privacy: Any = None, **options: Any) -> wl.FederatedExtraTreesCl
     return wl.FederatedExtraTreesClassifier(declared=declared, classes=["no", "yes"], privacy=privacy, **given)
 
 
+def private_forest(epsilon: float = 1.0, **options: Any) -> wl.PrivateForestClassifier:
+    """A private forest whose ranges, categories and classes are declared for the hospitals' columns."""
+    declared = {"age": (0, 100), "dose": (0, 1), "ward": ["east", "north", "south"]}
+    given = {"n_estimators": 4, "random_state": 0} | options
+    return wl.PrivateForestClassifier(epsilon, declared=declared, classes=["no", "yes"], **given)
+
+
 def charges_of(world: World, party: str) -> list[Charge]:
     """What a party has paid for its table."""
     with closing(Journal.read(world.root / party / "state" / "journal.sqlite")) as journal:

@@ -11,7 +11,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from hospitals import HOSPITALS, LABEL, PLAN, RATED_POLICY, charges_of, extra_trees, hospitals, patients, rows_of
+from hospitals import (
+    HOSPITALS,
+    LABEL,
+    PLAN,
+    RATED_POLICY,
+    charges_of,
+    extra_trees,
+    hospitals,
+    patients,
+    private_forest,
+    rows_of,
+)
 from kill_stage import Stage, kill_at_random, kill_everywhere, kill_through
 from processes import processes
 from shared import Shared
@@ -156,3 +167,21 @@ def test_noise_is_drawn_and_paid_once_whoever_dies(stage: Rows) -> None:
         for party in stage.parties:
             assert [terms for terms, _ in paid(party, again)] == [terms for terms, _ in paid(party, job)]
             assert sum(s.epsilon * s.count for _, s in paid(party, again)) <= 50.0 * (1 + 1e-9)
+
+
+@pytest.mark.slow
+def test_a_private_forest_is_paid_once_and_its_noise_stays_whoever_dies(stage: Rows) -> None:
+    """A hospital that is started again must repeat its noise, or the sums that it has answered would not add up."""
+    plan = private_forest(20.0).make_plan()
+
+    def order() -> Order:
+        return stage.user.train_rows_order(plan, LABEL, {})
+
+    job, _ = stage.run(order())
+    total = stage.replies("bern", job)
+    again = order()
+    assert len(kill_through(stage, again, "bern", {total // 2, total - 2})) > 1
+    for party in stage.parties:
+        for one in (job, again.job):
+            paid = [charge.spend for charge in charges_of(stage.running.world, party) if charge.job == one]
+            assert paid == [Spend(20.0, 1, 1e-6)]

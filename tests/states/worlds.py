@@ -182,6 +182,7 @@ WORLDS: dict[str, Callable[[], None]] = {
     "rows, collaborative": lambda: _rows(wl.CollaborativeForestClassifier),
     "rows, lossless": lambda: _rows(wl.HorizontalForestClassifier, oob_score=True),
     "rows, lossless, weighted": lambda: _rows(wl.HorizontalForestClassifier, class_weight="balanced"),
+    "rows, private": lambda: _rows(wl.PrivateForestClassifier),
     "linear": _linear,
     "linear, hidden": lambda: _linear(protection="hidden"),
     "align, keyed hash": lambda: _align("keyed-hash"),

@@ -33,7 +33,7 @@ def to_sklearn(forest: CompleteForest) -> RandomForestClassifier | RandomForestR
     part = forest.coordinator
     if part.leaves.link != "mean":
         raise DataError(
-            "scikit-learn's forests average the shares of classes, and the trees of this one add scores: export it with "
+            "scikit-learn's forests average the shares of classes, and this one's trees add scores: export it with "
             "to_onnx or to_treelite"
         )
     template = _template(forest)

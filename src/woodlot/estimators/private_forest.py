@@ -15,6 +15,7 @@ from woodlot.estimators.input_tables import class_array
 from woodlot.estimators.whole import WholeForest, WholeForestClassifier, WholeForestRegressor, growth_fields
 from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation
+from woodlot.federation.local_rows import RowFederation
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.private import PrivatePlan
 
@@ -24,6 +25,7 @@ TREES_ONE, TREES_SEVERAL = 100, 150
 COLUMNS_PER_TREE = 2
 """Columns that a tree asks about by default, with one score: of few columns each leaf has many rows."""
 LEARNING_RATE = 0.3
+FOUND = "what is not declared: in fit(X, y) ranges, categories and classes are then found in the table"
 
 
 class _Private(WholeForest):
@@ -93,14 +95,12 @@ class _Private(WholeForest):
             if None in labels.values():
                 labels = self._labels_here(targets)
         plan = self._plan_with(seed, knots, categories, labels)
+        if label is None and self.random_state is not None and isinstance(federation, RowFederation):
+            federation.repeat_draws(seed)
         self._grow_plan(plan, federation, targets, label)
         if label is None:
-            self.privacy_ = replace(self.privacy_, not_protected=(*self.privacy_.not_protected, SIMULATED))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
-        return tags
+            told = FOUND if self.random_state is None else SIMULATED
+            self.privacy_ = replace(self.privacy_, not_protected=(*self.privacy_.not_protected, told))
 
 
 class PrivateForestClassifier(_Private, WholeForestClassifier):
@@ -114,8 +114,8 @@ class PrivateForestClassifier(_Private, WholeForestClassifier):
     Parameters
     ----------
     epsilon : float, default=1.0
-        What the training may cost a row. At 1 an attacker who is 50% sure that a row is there, or what is in it, becomes
-        at most 74% sure.
+        What the training may cost a row. At 1 an attacker who is 50% sure that a row is there, or what is in it,
+        becomes at most 74% sure.
     delta : float, default=1e-6
         The chance that more is lost. Choose it well below one divided by the number of rows.
     n_estimators : int or None, default=None
@@ -149,7 +149,8 @@ class PrivateForestClassifier(_Private, WholeForestClassifier):
     n_jobs : int or None, default=None
         Threads of the clients.
     random_state : int, RandomState or None
-        Which questions are drawn. The noise is always fresh.
+        Which questions are drawn. In ``fit(X, y)`` with a random_state the noise follows from it too, and protects
+        nobody; with None, and on a federation, the noise is always fresh.
     verbose : int, default=0
         1 shows progress.
 
@@ -166,8 +167,8 @@ class PrivateForestClassifier(_Private, WholeForestClassifier):
     cost_ : Cost
         Rounds, bytes and seconds of the training.
     forest_ : GrownForest
-        The forest; whole. Its trees add scores (log-odds): ``to_onnx()`` and ``to_treelite()`` export it, scikit-learn's
-        forests cannot express it. ``explain`` divides scores, not probabilities.
+        The forest; whole. Its trees add scores (log-odds): ``to_onnx()`` and ``to_treelite()`` export it,
+        scikit-learn's forests cannot express it. ``explain`` divides scores, not probabilities.
 
     Examples
     --------

@@ -79,6 +79,8 @@ class RowFederation(Federation):
         # drawn once: what is derived from them must be the same at every training
         self._lasting = {name: lasting or fresh_entropy() for name in members}
         self._client_budgets: dict[str, ClientBudget] = {name: LocalBudget(name) for name in members}
+        self._entropy = dict.fromkeys(members, fresh_entropy)
+        """Makes the secrets of each client for one job."""
         self._order: Rows | None = None
         """Place of each row among the clients' rows, client after client; None: in this order."""
 
@@ -90,14 +92,19 @@ class RowFederation(Federation):
         """
         rows = {name: np.flatnonzero(client == k) for k, name in enumerate(names)}
 
-        def simulated(purpose: str) -> bytes:
-            return hashlib.blake2b(f"{seed} {purpose}".encode(), digest_size=_SECRET_BYTES, person=b"woodlot").digest()
-
         return cls(
             {name: Member(table.take(own), None, None, shares_model=True) for name, own in rows.items()},
             {name: partial(_numbered, own) for name, own in rows.items()},
-            simulated,
+            partial(_simulated, seed),
         )
+
+    def repeat_draws(self, seed: int) -> None:
+        """Let what clients draw for a job follow from a seed, noise too: it can be repeated, and protects nobody."""
+
+        def repeated(name: str) -> Entropy:
+            return lambda purpose: _simulated(seed, f"{name} {purpose}")
+
+        self._entropy = {name: partial(repeated, name) for name in self.parties}
 
     def __repr__(self) -> str:
         width = max(len(p) for p in self.parties)
@@ -334,7 +341,7 @@ class RowFederation(Federation):
                 name=name,
                 table=member.table.select([c for c in member.table.names if c != label]),
                 target=targets[name],
-                entropy=fresh_entropy(),
+                entropy=self._entropy[name](),
                 lasting=self._lasting[name],
                 client_budget=self._client_budgets[name],
                 row_ids=self._row_ids.get(name),
@@ -353,6 +360,11 @@ class RowFederation(Federation):
                 if isinstance(client_budget, LocalBudget):
                     client_budget.forget_answers(job)
         return outcome, ledger.account()
+
+
+def _simulated(seed: int, purpose: str) -> bytes:
+    """What stands for a secret where nothing is to be protected."""
+    return hashlib.blake2b(f"{seed} {purpose}".encode(), digest_size=_SECRET_BYTES, person=b"woodlot").digest()
 
 
 def _numbered(rows: NDArray[np.int64]) -> list[bytes]:

@@ -70,8 +70,7 @@ class PrivacyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.protected is not None and not kind.private:
             raise PolicyError(
                 f"this party takes part in differentially private jobs only ({self._setting}), and there is no such "
-                f"form of {kind.name!r}. Train a forest over rows under GlobalDP, or let its operator take the setting "
-                "out"
+                f"form of {kind.name!r}. Train a private forest over rows, or let its operator take the setting out"
             )
 
     def check_training(self, protects: tuple[Unit, ...]) -> None:
@@ -88,8 +87,9 @@ class PrivacyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         remedy = "GlobalDP" if self.protected == "rows" else "LocalDP or GlobalDP"
         more = "; LocalDP protects labels only" if protects else ""
         raise PolicyError(
-            f"this party takes part in differentially private trainings only ({self._setting}){more}. Train "
-            f"FederatedExtraTrees with privacy={remedy}(...), or let its operator take the setting out"
+            f"this party takes part in differentially private trainings only ({self._setting}){more}. Train a "
+            f"PrivateForest, or FederatedExtraTrees with privacy={remedy}(...); or let its operator take the setting "
+            "out"
         )
 
     def check_score(self, score_epsilon: float | None) -> None:

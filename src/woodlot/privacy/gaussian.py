@@ -10,9 +10,9 @@ their mu squared (Dong, Roth and Su 2022). `gaussian_delta` is the exact delta o
 2018).
 
 These are formulas of the normal distribution. What is drawn are whole numbers: a discrete Gaussian has at each whole
-number the density of the normal distribution, but for a common factor. With `FEWEST_STEPS` steps or more per standard
-deviation the two differ in epsilon by less than a thousandth, for which sigma is raised by `MARGIN`; the tests compute
-the exact delta of the discrete noise, and that of sums of shares.
+number the density of the normal distribution, but for a common factor. With as many steps per standard deviation as
+here (`SHARE`) the two differ in epsilon by far less than a thousandth, for which sigma is raised by `MARGIN`; the tests
+compute the exact delta of discrete noise, and of sums of shares.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from numpy.typing import NDArray
 from woodlot.privacy.accounting import check_delta, check_epsilon
 from woodlot.privacy.derivation import open_stream
 
-FEWEST_STEPS = 64
-"""Whole numbers per standard deviation of one client's share, at least."""
+SHARE = 4**14
+"""Variance of one client's share, in squared steps: 16,384 steps per standard deviation."""
 MARGIN = 1e-3
 """By how much sigma is larger than the normal distribution needs it to be."""
-LARGEST_VARIANCE = 4**18
-_DEVIATIONS = 14
-"""Where the table of the noise ends: beyond it are less than 2^-140 of all draws."""
+_DEVIATIONS = 12
+"""Where the table of the noise ends: beyond it are less than 2^-105 of all draws."""
 _BITS = 256
 _WORD = 64
 
@@ -88,80 +87,65 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class SharedNoise:
-    """The noise of one sum over clients.
+    """The noise of sums over clients. It is always the same; what differs is in how many steps a row is counted.
 
     Attributes
     ----------
-    share : int
-        Variance of what one client adds, in squared steps.
     n_clients : int
-        How many clients add a share.
+        How many clients add a share of variance `SHARE`.
+    colluding : int
+        How many of them may tell their shares.
+
+    Raises
+    ------
+    ValueError
+        If no client is left that does not collude.
 
     """
 
-    share: int
     n_clients: int
+    colluding: int = 0
 
-    @classmethod
-    def for_mu(cls, mu: float, sensitivity: float, n_clients: int, colluding: int) -> SharedNoise:
-        """The noise that keeps to a mu.
-
-        Parameters
-        ----------
-        mu : float
-            What the shares of the clients that do not collude keep to by themselves.
-        sensitivity : float
-            By how much one row can change the sum, as the length of a vector of whole numbers.
-        n_clients, colluding : int
-            All clients, and how many of them may tell their shares.
-
-        Raises
-        ------
-        ValueError
-            If no client is left that does not collude, or the noise would be too fine or too wide.
-
-        """
-        honest = n_clients - colluding
-        if honest < 1:
+    def __post_init__(self) -> None:
+        if self.n_clients - self.colluding < 1:
             raise ValueError(
-                f"colluding={colluding} of {n_clients} clients leaves none to add noise: it must be less than their "
-                "number"
+                f"colluding={self.colluding} of {self.n_clients} clients leaves none to add noise: it must be less "
+                "than their number"
             )
-        share = math.ceil((1 + MARGIN) ** 2 * (sensitivity / mu) ** 2 / honest)
-        if share > LARGEST_VARIANCE:
-            raise ValueError("epsilon is too small: the answers would be nothing but noise")
-        if share < FEWEST_STEPS**2:
-            raise ValueError("the numbers are too coarse for noise of this size: use more steps")
-        return cls(share, n_clients)
+
+    def longest(self, mu: float) -> float:
+        """By how many steps a row may change the sums, as the length of a vector, where they are to keep to a mu."""
+        return mu * math.sqrt(SHARE * (self.n_clients - self.colluding)) / (1 + MARGIN)
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the noise of the sum."""
-        return math.sqrt(self.share * self.n_clients)
+        """Standard deviation of the noise of a sum, in steps."""
+        return math.sqrt(SHARE * self.n_clients)
 
-    def mu_against(self, known: int, sensitivity: float) -> float:
-        """What is left of the protection against who knows the shares of so many clients; infinite against all."""
+    def mu_against(self, known: int, length: float) -> float:
+        """The mu against who knows the shares of so many clients, of rows of this length; infinite against all."""
         others = self.n_clients - known
-        return math.inf if others < 1 else sensitivity / math.sqrt(self.share * others)
+        return math.inf if others < 1 else length / math.sqrt(SHARE * others)
 
-    def draw(self, key: bytes, n: int) -> NDArray[np.int64]:
-        """One client's share of so many sums, derived from a key of 32 bytes that is used for nothing else.
 
-        The same key gives the same noise: an answer that is asked for again, also after a crash, is the same.
-        """
-        return _draw(self.share, key, n)
+def draw_share(key: bytes, n: int) -> NDArray[np.int64]:
+    """One client's share of the noise of so many sums, derived from a key of 32 bytes that is used for nothing else.
+
+    The same key gives the same noise: an answer that is asked for again, also after a crash, is the same.
+    """
+    return draw_gaussian(SHARE, key, n)
 
 
 # --- drawing ---
 
 
-def _draw(variance: int, key: bytes, n: int) -> NDArray[np.int64]:
+def draw_gaussian(variance: int, key: bytes, n: int) -> NDArray[np.int64]:
     """Discrete Gaussian numbers by inversion, from the stream of a key.
 
     A word of the stream is compared with the first 64 bits of the exact table. Where it equals one of them, which is
     once in 2^45 draws or less, the bits that follow decide, so that nothing is rounded before the 256th bit.
     """
-    bounds, exact = _table(variance)
+    bounds, exact = gaussian_table(variance)
     stream = open_stream(key)
     words = np.frombuffer(stream(8 * n), "<u8")
     negative = np.unpackbits(np.frombuffer(stream((n + 7) // 8), np.uint8), count=n).astype(np.bool_)
@@ -182,8 +166,8 @@ def resolve(exact: tuple[int, ...], point: int) -> int:
     return low
 
 
-@lru_cache(maxsize=8)
-def _table(variance: int) -> tuple[NDArray[np.uint64], tuple[int, ...]]:
+@lru_cache(maxsize=2)
+def gaussian_table(variance: int) -> tuple[NDArray[np.uint64], tuple[int, ...]]:
     """Where the part of each absolute value ends on a line from 0 to 2^256; its first 64 bits, and all of them.
 
     The weight of k is exp(-k^2 / (2 variance)), twice for k > 0 as it stands for -k too. The next weight is the one

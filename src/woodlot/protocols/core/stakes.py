@@ -48,6 +48,7 @@ _NUMBERS = """
     LinearFit LinearSummary
     DescendHidden MaskedScores OpenDescent StartProducts
     CountCells ParticipantSummary
+    SumGradients TakeTrees
     DealComparisons ForestInUse OpenAnswers RegisterSplits TakeRequest
     AdmitRequest RegisterAtHelper RegisterAtService RequestAdmitted SplitsShared TakeValues
     RowsPredicted AskScore ScoreBatch MaskedVector SharesTold
@@ -61,6 +62,7 @@ _NOTHING = """
     ApprovalPending Away Unanswered
     AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues CountClasses CountScores
     CountOutside DescribeColumns TellQuantiles
+    CountTotals TreesTaken
     DescribeRows GrowAlone SchemaInUse
     AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined
     DropModel FindModel ForgetJob JobForgotten KeepAlignment KeepModel LeaveNoted LeaveNotice ListJobs ListModels

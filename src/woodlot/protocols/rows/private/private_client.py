@@ -1,7 +1,7 @@
 """A client of private forests: it adds up gradients and a share of the noise, and nothing else of its rows leaves it.
 
-States are those of `HorizontalClient`; DescribeColumns takes the place of DescribeRows. Within *ready*, each once and in
-this order::
+States are those of `HorizontalClient`; DescribeColumns takes the place of DescribeRows. Within *ready*, each once and
+in this order::
 
     OpenSums, StartSums     who adds noise: the share of each follows from their number
     CountTotals
@@ -28,7 +28,7 @@ from woodlot.data.tables import Table
 from woodlot.exceptions import ConfigError, RemoteProtocolError
 from woodlot.privacy.budget import Charge
 from woodlot.privacy.derivation import derive_key, pack
-from woodlot.privacy.gaussian import SharedNoise
+from woodlot.privacy.gaussian import draw_share
 from woodlot.protocols.core.agreement import secret_bytes
 from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
@@ -75,7 +75,7 @@ class PrivateClient(HorizontalClient):
         self._targets = targets
         self._sums = own.sum_client("secure", plan.allow_two)
         self._columns: Table | None = None
-        self._n_clients = 0
+        self._known_terms: Terms | None = None
         self._trees: WholeTrees | None = None
         self._scores: NDArray[np.float64] = np.empty((0, 0))
         self._leaf: NDArray[np.int64] = np.empty(0, np.int64)  # of each row, in the tree before
@@ -119,24 +119,23 @@ class PrivateClient(HorizontalClient):
 
     @takes(sum_messages.OpenSums, when=RowClientState.ready)
     def _on_OpenSums(self, message: sum_messages.OpenSums) -> Message:
-        terms = Terms(self._ordered, len(self._numeric), len(message.clients))
         try:
-            _ = terms.totals_noise, terms.tree_noise
+            terms = Terms(self._ordered, len(self._numeric), len(message.clients))
         except ValueError as error:
             raise ConfigError(str(error)) from None
         reply = self._sums.handle(message)
-        self._n_clients = len(message.clients)
+        self._known_terms = terms
         return reply
 
     @takes(sum_messages.StartSums, when=RowClientState.ready)
     def _on_StartSums(self, message: sum_messages.StartSums) -> Message:
         return self._sums.handle(message)
 
-    @cached_property
+    @property
     def _terms(self) -> Terms:
-        if not self._n_clients:
-            raise RemoteProtocolError("sums are not opened, so nobody knows how many clients add noise")
-        return Terms(self._ordered, len(self._numeric), self._n_clients)
+        if self._known_terms is None:
+            raise RemoteProtocolError("sums are not opened, so it is not known how many clients add noise")
+        return self._known_terms
 
     @cached_property
     def _numeric(self) -> dict[str, tuple[float, float]]:
@@ -158,7 +157,7 @@ class PrivateClient(HorizontalClient):
         ]
         n_classes = len(self._ordered.classes or ())
         totals = sum_totals(self._labels, self._targets, n_classes, counted, terms)
-        reply = self._told(message, message.order, totals, terms.totals_noise)
+        reply = self._told(message, message.order, totals)
         self._counted = True
         return reply
 
@@ -192,7 +191,7 @@ class PrivateClient(HorizontalClient):
         leaf = tree.structure.leaf[end].astype(np.int64)
         gradients = in_steps(residuals(scores, self._labels, self._targets), self._terms)
         sums = sum_by_leaf(leaf, tree.structure.n_leaves, gradients, self._terms)
-        reply = self._told(message, message.order, sums.ravel(), self._terms.tree_noise)
+        reply = self._told(message, message.order, sums.ravel())
         self._scores, self._leaf, self._done = scores, leaf, self._done + 1
         return reply
 
@@ -214,15 +213,16 @@ class PrivateClient(HorizontalClient):
             raise RemoteProtocolError("no schema is in use here")
         return self._columns
 
-    def _told(self, message: Message, order: SumOrder, numbers: NDArray[np.int64], noise: SharedNoise) -> Message:
+    def _told(self, message: Message, order: SumOrder, numbers: NDArray[np.int64]) -> Message:
         """Numbers with this client's share of the noise, paid for and masked."""
         if order.length != len(numbers):
             raise RemoteProtocolError(f"{order.length} numbers are ordered, and the request asks for {len(numbers)}")
         self._sums.check(order, fresh=True)
         needed(self._own.client_budget).charge(self._charge)
         secret, digest = secret_bytes(self._own.entropy, _PURPOSE), digest_of(message)
-        key = derive_key(secret, _PURPOSE, self._own.dataset.encode(), self._own.data_digest, self._asked, digest)
-        reply = self._sums.answer(order, numbers + noise.draw(key, len(numbers)), self.digest_of(message))
+        own = self._own.name.encode(), self._own.dataset.encode(), self._own.data_digest
+        key = derive_key(secret, _PURPOSE, *own, self._asked, digest)
+        reply = self._sums.answer(order, numbers + draw_share(key, len(numbers)), self.digest_of(message))
         self._note(message)
         return reply
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ from woodlot.protocols.rows.private.smoothing import Answers, answers_of
 from woodlot.protocols.rows.schema import CommonSchema, Rounds
 from woodlot.protocols.rows.whole_forest import fields_of, whole_forest
 from woodlot.protocols.sums import SumSession, open_sums, sum_round
+from woodlot.protocols.sums.sum_messages import SumOrder
 from woodlot.trees.alone import WholeTrees, join_trees
 from woodlot.trees.extra import Axes, GrowingTrees
 from woodlot.trees.fill import EMPTY_WEIGHT
@@ -63,9 +65,8 @@ def private_forest(plan: PrivatePlan, clients: Sequence[str]) -> Rounds:
     declared = Declared(plan.knots, plan.known_categories)
     schema = yield from use_declared(clients, schema, declared, plan.classes or (), plan.max_bins)
     ranges = histogram_columns(plan, schema.names, schema.categories) if plan.private_knots else {}
-    terms = Terms(plan, len(ranges), len(clients))
     try:
-        _ = terms.totals_noise, terms.tree_noise
+        terms = Terms(plan, len(ranges), len(clients))
     except ValueError as error:
         raise ConfigError(str(error)) from None
     session = yield from open_sums(clients, allow_two=plan.allow_two)
@@ -97,11 +98,10 @@ def _boost(
     for number in range(plan.n_estimators):
         structure = trees.take(number, number + 1).structure
         told = boosted[-1].leaf if boosted else np.empty((0, plan.n_scores))
-        request = msg.SumGradients
         sums = yield from sum_round(
             session,
             PHASE,
-            lambda order, number=number, told=told: request(tree=number, answers=told, order=order),  # type: ignore[misc]
+            partial(_gradients_of, number, told),
             length=structure.n_leaves * width,
             progress=Progress(number, plan.n_estimators, f"tree {number + 1}/{plan.n_estimators}"),
         )
@@ -109,12 +109,16 @@ def _boost(
     return boosted
 
 
+def _gradients_of(tree: int, answers: NDArray[np.float64], order: SumOrder) -> Message:
+    return msg.SumGradients(tree=tree, answers=answers, order=order)
+
+
 # --- what follows from the totals ---
 
 
 def _start(plan: PrivatePlan, counts: NDArray[np.float64], terms: Terms) -> tuple[NDArray[np.float64], float]:
     """The score that every row starts from, and about how many rows there are."""
-    noise = terms.totals_noise.deviation / terms.total_steps
+    noise = terms.noise.deviation / terms.total_steps
     if plan.task == "targets":
         n_rows = max(_FEWEST_ROWS, float(counts[0]))
         return np.clip(counts[1:] / (n_rows + noise), -1.0, 1.0), n_rows
@@ -131,7 +135,7 @@ def _knots(
     ranges: dict[str, tuple[float, float]], cells: NDArray[np.float64], terms: Terms
 ) -> dict[str, NDArray[np.float64]]:
     """Where thresholds of each column are drawn: between quantiles of its histogram, as far as it can be seen."""
-    noise = terms.totals_noise.deviation / terms.cell_steps
+    noise = terms.noise.deviation / terms.cell_steps
     knots = {}
     for (name, ends), rows in zip(ranges.items(), cells, strict=True):
         seen = np.where(rows > SEEN * noise, rows, 0.0)

@@ -27,9 +27,8 @@ COUNT_WEIGHT = 0.25
 """How much a row adds to the number of rows of its leaf, beside a gradient of at most `clip`."""
 CLIP_ONE, CLIP_SEVERAL = 1.0, 0.75
 """The longest gradient of a row, with one score and with several. With one no gradient is longer than 1."""
-_STEPS = 2.0**13
-"""Steps per standard deviation of the noise, about."""
-_FEWEST_BITS = 6
+FEWEST_STEPS = 16
+"""The fewest steps that a row is counted in: with fewer, rounding is more than a detail."""
 _WITH_KNOTS, _WITHOUT_KNOTS = 0.05, 0.02
 """Which share of the budget, in mu squared, goes to the totals."""
 
@@ -137,11 +136,11 @@ class PrivatePlan(GrowthPlan, frozen=True, tag="private"):
 
 @dataclass(frozen=True)
 class Terms:
-    """The numbers of a training: what a row can change, and the noise on it.
+    """The numbers of a training: what a row can change, in steps of the noise.
 
-    Everything is added in whole steps. A row changes the totals by ``total_steps`` in the count of its class and by
-    ``cell_steps`` in one cell of each column's histogram; in each tree by a vector of at most ``clip_steps`` in one
-    leaf, and ``row_steps`` in the number of its rows.
+    A row changes the totals by ``total_steps`` in the count of its class and by ``cell_steps`` in one cell of each
+    column's histogram; in each tree by a vector of at most ``clip_steps`` in one leaf, and ``row_steps`` in the number
+    of its rows.
 
     Attributes
     ----------
@@ -151,11 +150,28 @@ class Terms:
         Columns that have a histogram.
     n_clients : int
         Who adds noise.
+
+    Raises
+    ------
+    ValueError
+        If a row would be nothing beside the noise, or all clients may collude.
     """
 
     plan: PrivatePlan
     n_numeric: int
     n_clients: int
+
+    def __post_init__(self) -> None:
+        if min(self.clip_steps, self.cell_steps) < FEWEST_STEPS:
+            raise ValueError(
+                f"epsilon {self.plan.epsilon:g} is too small for {self.plan.n_estimators} trees: their answers would "
+                "be nothing but noise; raise epsilon or lower n_estimators"
+            )
+
+    @cached_property
+    def noise(self) -> SharedNoise:
+        """The noise of all sums."""
+        return SharedNoise(self.n_clients, self.plan.colluding)
 
     @cached_property
     def _mu(self) -> float:
@@ -169,83 +185,60 @@ class Terms:
     # --- the totals ---
 
     @cached_property
+    def _totals_length(self) -> float:
+        return self.noise.longest(self._mu * math.sqrt(self.totals_share))
+
+    @cached_property
     def cell_steps(self) -> int:
-        """What a row adds to one cell of a histogram."""
-        return _steps(math.sqrt(2 * max(1, self.n_numeric)) / self._totals_mu)
+        """What a row adds to one cell of a histogram: half of the budget of the totals is for histograms."""
+        return math.floor(self._totals_length / math.sqrt(2 * max(1, self.n_numeric)))
 
     @cached_property
     def total_steps(self) -> int:
-        """What a row adds to the count of its class; of targets, what a whole one adds to their sum."""
-        return round(self.cell_steps * math.sqrt(max(1, self.n_numeric)))
+        """What a row adds to the count of its class, or of rows; and what a target of 1 adds to their sum."""
+        counts = 1 if self.plan.task == "classes" else 2
+        return math.floor(math.sqrt((self._totals_length**2 - self.n_numeric * self.cell_steps**2) / counts))
 
     @property
-    def _totals_mu(self) -> float:
-        return self._mu * math.sqrt(self.totals_share)
-
-    @property
-    def totals_sensitivity(self) -> float:
+    def totals_length(self) -> float:
         """By how much a row can change the totals."""
-        counts = 1 if self.plan.task == "classes" else 2  # of targets: the row, and its target of at most 1
+        counts = 1 if self.plan.task == "classes" else 2
         return math.sqrt(counts * self.total_steps**2 + self.n_numeric * self.cell_steps**2)
-
-    @cached_property
-    def totals_noise(self) -> SharedNoise:
-        """The noise on the totals."""
-        return self._noise(self._totals_mu, self.totals_sensitivity)
 
     # --- the trees ---
 
-    @property
-    def _tree_mu(self) -> float:
-        return self._mu * math.sqrt((1 - self.totals_share) / self.plan.n_estimators)
+    @cached_property
+    def _tree_length(self) -> float:
+        return self.noise.longest(self._mu * math.sqrt((1 - self.totals_share) / self.plan.n_estimators))
 
     @cached_property
-    def steps(self) -> int:
-        """Steps of a gradient of length 1."""
-        return _steps(math.hypot(self.plan.clip, COUNT_WEIGHT) / self._tree_mu)
-
-    @property
-    def clip_steps(self) -> float:
-        """The longest gradient in steps, after rounding."""
-        return self.plan.clip * self.steps
-
-    @property
-    def gradient_steps(self) -> float:
-        """What a gradient of length 1 counts before rounding, which can make it longer by half a step in each score."""
-        return self.steps - 0.5 * math.sqrt(self.plan.n_scores) / self.plan.clip
-
-    @property
     def row_steps(self) -> int:
         """What a row adds to the number of rows of its leaf."""
-        return max(1, round(COUNT_WEIGHT * self.steps))
-
-    @property
-    def tree_sensitivity(self) -> float:
-        """By how much a row can change the sums of a tree."""
-        return math.hypot(self.clip_steps, self.row_steps)
+        return max(1, math.floor(self._tree_length * COUNT_WEIGHT / math.hypot(self.plan.clip, COUNT_WEIGHT)))
 
     @cached_property
-    def tree_noise(self) -> SharedNoise:
-        """The noise on the sums of a tree."""
-        return self._noise(self._tree_mu, self.tree_sensitivity)
+    def clip_steps(self) -> int:
+        """The longest gradient, after rounding."""
+        return math.floor(math.sqrt(max(0.0, self._tree_length**2 - self.row_steps**2)))
 
-    def _noise(self, mu: float, sensitivity: float) -> SharedNoise:
-        return SharedNoise.for_mu(mu, sensitivity, self.n_clients, self.plan.colluding)
+    @cached_property
+    def gradient_steps(self) -> float:
+        """What a gradient of length 1 counts before rounding, which can make it longer by half a step in each score."""
+        return (self.clip_steps - 0.5 * math.sqrt(self.plan.n_scores)) / self.plan.clip
+
+    @property
+    def tree_length(self) -> float:
+        """By how much a row can change the sums of a tree."""
+        return math.hypot(self.clip_steps, self.row_steps)
 
     # --- what it is worth ---
 
     def mu_against(self, known: int) -> float:
         """Of the whole training, against who knows the noise of so many clients."""
-        totals = self.totals_noise.mu_against(known, self.totals_sensitivity)
-        tree = self.tree_noise.mu_against(known, self.tree_sensitivity)
-        return math.sqrt(totals**2 + self.plan.n_estimators * tree**2)
+        totals = self.noise.mu_against(known, self.totals_length)
+        return math.hypot(totals, math.sqrt(self.plan.n_estimators) * self.noise.mu_against(known, self.tree_length))
 
     def epsilon_against(self, known: int) -> float:
         """Of the whole training with its delta, against who knows the noise of so many clients."""
         mu = self.mu_against(known)
         return math.inf if math.isinf(mu) else gaussian_epsilon(mu, self.plan.delta)
-
-
-def _steps(deviation: float) -> int:
-    """A power of two, so that noise of this deviation has about `_STEPS` steps."""
-    return int(2 ** max(_FEWEST_BITS, math.floor(math.log2(_STEPS / deviation))))

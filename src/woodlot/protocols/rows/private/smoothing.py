@@ -55,7 +55,7 @@ def answers_of(structure: Structure, sums: NDArray[np.int64], terms: Terms) -> A
         The training's numbers.
     """
     plan, n_scores = terms.plan, sums.shape[1] - 1
-    noise = terms.tree_noise.deviation / terms.gradient_steps
+    noise = terms.noise.deviation / terms.gradient_steps
     is_leaf, levels = structure.right < 0, Levels(structure)
     node = np.zeros((structure.n_nodes, n_scores + 2))
     node[is_leaf, :n_scores] = sums[:, :n_scores] / terms.gradient_steps
