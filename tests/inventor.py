@@ -29,7 +29,12 @@ class Inventor(train.Batch):
         return np.zeros(n_open, np.int16), np.zeros(n_open, np.int32), np.ones(n_open)
 
     def _partitions(
-        self, trees: Sequence[int], winner: NDArray[np.int16], sizes: NDArray[np.int64], total_rows: int
+        self,
+        trees: Sequence[int],
+        winner: NDArray[np.int16],
+        gain: NDArray[np.float64],
+        sizes: NDArray[np.int64],
+        total_rows: int,
     ) -> Generator[Round, dict[str, Message], tuple[dict[str, NDArray[np.uint8]], NDArray[np.int64]]]:
         """Nobody is asked to split anything: everybody is told that somebody else has."""
         yield from ()

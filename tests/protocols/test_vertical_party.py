@@ -28,6 +28,7 @@ from woodlot.protocols.vertical.party import TrainingState, VerticalParty
 from woodlot.protocols.vertical.predict import predict_in_one_round, predict_node_by_node
 from woodlot.protocols.vertical.regrowing import RegrowingParty
 from woodlot.protocols.vertical.sealed_messages import AskSealed
+from woodlot.protocols.vertical.start import check_start
 from woodlot.protocols.vertical.train import train
 from woodlot.runtime.codec import decode, encode
 
@@ -438,6 +439,7 @@ LIES: list[tuple[type[Message], Callable[[Any], Message]]] = [
     (msg.Offers, lambda m: with_fields(m, feature=np.full(len(m.feature), 200, np.uint8))),
     (msg.Partition, lambda m: with_fields(m, flags=longer(m.flags))),
     (msg.Partition, lambda m: with_fields(m, flags=m.flags[:-1])),
+    (msg.Partition, lambda m: with_fields(m, late=np.zeros(1 if m.late is None else len(m.late) + 1))),
     (msg.LeafTotals, lambda m: with_fields(m, entries=m.entries[:-1])),
     (msg.LeafTotals, lambda m: with_fields(m, entries=np.zeros_like(m.entries))),
     (msg.LeafTotals, lambda m: with_fields(m, label=np.full_like(m.label, 77))),
@@ -451,6 +453,31 @@ def test_the_coordinator_refuses_malformed_replies(kind: type[Message], lie: Cal
     parties = {name: make_party(name, "classes") for name in tables()}
     with pytest.raises(RemoteProtocolError):
         lying(train(plan("classes"), tuple(parties), "holder"), parties, kind, lie)
+
+
+def without_scores(offers: msg.Offers) -> Message:
+    return with_fields(offers, score=np.full(len(offers.score), -np.inf))
+
+
+def test_scores_that_are_promised_must_follow() -> None:
+    """A party that offers no scores is asked for them with its partitions; these are not there."""
+    parties = {name: make_party(name, "classes") for name in tables()}
+    asked = plan("classes", max_features=1, min_samples_leaf=1)
+    with pytest.raises(RemoteProtocolError, match="other sent 0 scores"):
+        lying(train(asked, tuple(parties), "holder"), parties, msg.Offers, without_scores)
+
+
+@pytest.mark.parametrize("rule", [{"max_leaf_nodes": 5}, {"min_impurity_decrease": 0.01}, {"min_samples_leaf": 3}])
+def test_scores_are_not_late_under_rules_that_need_them(rule: dict[str, Any]) -> None:
+    parties = {name: make_party(name, "classes") for name in tables()}
+    asked = plan("classes", **{"max_features": 1, "min_samples_leaf": 1} | rule)
+    with pytest.raises(RemoteProtocolError, match="other offered splits without their scores"):
+        lying(train(asked, tuple(parties), "holder"), parties, msg.Offers, without_scores)
+    start = parties["other"]._start
+    assert isinstance(start, msg.StartForest)
+    assert not start.late_scores
+    with pytest.raises(RemoteProtocolError, match="under rules that need them early"):
+        check_start(with_fields(start, late_scores=True), N)
 
 
 def test_different_numbers_of_rows_are_the_users_to_mend() -> None:

@@ -22,6 +22,7 @@ from woodlot.trees.coarsening import first_code, last_code
 from woodlot.trees.encoding import EncodedTable
 from woodlot.trees.forest import Splits, Structure, gather_sets
 from woodlot.trees.kernels import cut, levels, rows
+from woodlot.trees.kernels.first_split import first_splitting
 from woodlot.trees.kernels.search import Columns
 from woodlot.trees.parallel import run_chunks
 from woodlot.trees.rules import GrowthRules, SplitSides
@@ -82,6 +83,9 @@ class Grower:
     seed : int
         Seed of the candidate order.
     """
+
+    late_scores: NDArray[np.float64] = np.empty(0)
+    """Of what `apply` has carried out last, the scores of the splits that `find_candidates` has offered without."""
 
     def __init__(
         self,
@@ -182,8 +186,14 @@ class Grower:
         searched : bool array, optional
             At which open nodes to look; at the others nothing is offered. By default at all.
         """
+        return self._find_open(counts, searched, goes_on=True)
+
+    def _find_open(
+        self, counts: NDArray[np.integer[Any]], searched: NDArray[np.bool_] | None, *, goes_on: bool
+    ) -> BestSplits:
+        """As `find`; ``goes_on``: also behind the candidates, where none of them can split the node."""
         if searched is not None and not searched.all():
-            return self._find_at(np.flatnonzero(searched), counts)
+            return self._find_at(np.flatnonzero(searched), counts, goes_on)
         n_open = len(self.start)
         best = np.full(n_open, -np.inf)
         feature = np.full(n_open, -1, np.int32)
@@ -196,12 +206,73 @@ class Grower:
 
         def work(chunk: slice) -> None:
             found = best[chunk], feature[chunk], place[chunk], self._cut[chunk], self._missing_left[chunk]
-            self._search_nodes(chunk, wanted[chunk], found, whole[chunk])
+            self._search_nodes(chunk, wanted[chunk], found, whole[chunk], goes_on)
 
         run_chunks(work, self._chunks(self.end - self.start), self.n_jobs)
         return BestSplits(best, feature, whole)
 
-    def _find_at(self, nodes: NDArray[np.int64], counts: NDArray[np.integer[Any]]) -> BestSplits:
+    def find_candidates(self, counts: NDArray[np.integer[Any]], *, all_whole: bool) -> BestSplits:
+        """As `find`, without the score of a split by a feature that is no candidate: it is -inf.
+
+        Such a split counts only where no party has a candidate that can split the node. Its cut and its score are
+        found by `apply`, if it wins. Only for rules that allow every split (``splits_two_rows_by_order``).
+
+        Parameters
+        ----------
+        counts : array
+            As for `find`.
+        all_whole : bool
+            Whether all nodes' scores left whole are wanted.
+        """
+        sizes = self.end - self.start
+        twos = sizes == 2  # these need no candidates, and with classes no labels
+        if all_whole:
+            offers = self._find_open(counts, None, goes_on=False)
+        else:
+            offers = self._find_open(counts, (counts > 0) | (twos & (self.n_classes == 0)), goes_on=False)
+            if self.n_classes:
+                self._find_at_twos(np.flatnonzero(twos), offers)
+        rest = np.flatnonzero((offers.feature < 0) & ~twos)
+        first = np.empty(len(rest), np.int32)
+
+        def work(chunk: slice) -> None:
+            first_splitting(
+                self._columns, self.rows, self.start, self.end, rest[chunk], self.skeleton.key, self.feature_keys,
+                first[chunk],
+            )  # fmt: skip
+
+        run_chunks(work, self._chunks(sizes[rest]), self.n_jobs)
+        offers.feature[rest] = first
+        return offers
+
+    def _find_at_twos(self, nodes: NDArray[np.int64], offers: BestSplits) -> None:
+        """Find the first feature in order that can split each of some nodes of two rows of different classes."""
+
+        def work(chunk: slice) -> None:
+            some = nodes[chunk]
+            found = offers.score[some], offers.feature[some], np.empty(len(some), np.uint64), self._cut[some]
+            self._search.find_twos(self.start[some], self.end[some], self.skeleton.key[some], found)
+            offers.score[some], offers.feature[some], self._cut[some] = found[0], found[1], found[3]
+
+        run_chunks(work, self._chunks((self.end - self.start)[nodes]), self.n_jobs)
+
+    def _find_cuts(self, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Find the best cut of the features that were offered without one; returns the scores."""
+        scores = np.full(len(nodes), -np.inf)
+
+        def work(chunk: slice) -> None:
+            some = nodes[chunk]
+            m = len(some)
+            feature, place = np.full(m, -1, np.int32), np.full(m, np.iinfo(np.uint64).max, np.uint64)
+            cuts, missing_left = np.full(m, -1, np.int64), np.zeros(m, np.uint8)
+            found = scores[chunk], feature, place, cuts, missing_left
+            self._search.find_cuts(self.start[some], self.end[some], self._feature[some], found)
+            self._cut[some], self._missing_left[some] = cuts, missing_left
+
+        run_chunks(work, self._chunks((self.end - self.start)[nodes]), self.n_jobs)
+        return scores
+
+    def _find_at(self, nodes: NDArray[np.int64], counts: NDArray[np.integer[Any]], goes_on: bool) -> BestSplits:
         """The best splits at some of the open nodes only."""
         n = len(self.start)
         offers = BestSplits(np.full(n, -np.inf), np.full(n, -1, np.int32), np.zeros(n))
@@ -214,7 +285,7 @@ class Grower:
             m = len(chosen)
             found = np.full(m, -np.inf), np.full(m, -1, np.int32), np.full(m, np.iinfo(np.uint64).max, np.uint64)
             cuts, missing_left, whole = np.full(m, -1, np.int64), np.zeros(m, np.uint8), np.empty(m)
-            self._search_nodes(chosen, counts[chosen].astype(np.int64), (*found, cuts, missing_left), whole)
+            self._search_nodes(chosen, counts[chosen].astype(np.int64), (*found, cuts, missing_left), whole, goes_on)
             offers.score[chosen], offers.feature[chosen], offers.whole[chosen] = found[0], found[1], whole
             self._cut[chosen], self._missing_left[chosen] = cuts, missing_left
 
@@ -227,18 +298,21 @@ class Grower:
         counts: NDArray[np.int64],
         found: Found,
         whole: NDArray[np.float64],
+        goes_on: bool,
     ) -> None:
         order_key = self.skeleton.key[chosen]
         select_key = self.skeleton.root_key[chosen] if self.rules.whole_tree else order_key
-        self._search.find(self.start[chosen], self.end[chosen], order_key, select_key, counts, found, whole)
+        nodes = self.start[chosen], self.end[chosen], order_key, select_key, counts
+        self._search.find(*nodes, found, whole, goes_on=goes_on)
 
     def can_apply(self, won: NDArray[np.bool_]) -> bool:
         """Whether this party has offered a split at all these nodes."""
-        return bool((self._cut[won] >= 0).all())
+        return bool((self._feature[won] >= 0).all())
 
     def apply(self, won: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Carry out the splits this party has won; returns one flag per row of these nodes, 1 for left."""
         nodes = np.flatnonzero(won)
+        self.late_scores = self._find_cuts(nodes[self._cut[nodes] < 0])
         sizes = (self.end - self.start)[nodes]
         flag_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         flags = np.empty(int(flag_start[-1]), np.uint8)

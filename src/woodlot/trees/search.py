@@ -143,6 +143,8 @@ class SplitSearch:
         counts: NDArray[np.int64],
         found: Found,
         whole: NDArray[np.float64],
+        *,
+        goes_on: bool = True,
     ) -> None:
         """Find the best split of each of some nodes, and their scores left whole.
 
@@ -156,8 +158,10 @@ class SplitSearch:
             How many of the features are candidates; it is used up.
         found, whole : arrays
             Where what is found is put.
+        goes_on : bool
+            Whether to go on behind the candidates where none of them can split the node.
         """
-        self._find(start, end, order_key, select_key, counts, found, whole)
+        self._find(start, end, order_key, select_key, counts, found, whole, goes_on)
         if self._levels is not None:  # from coarser columns to the codes of the table
             column = found[1][found[1] >= 0]
             feature, shift = self._levels.source[column], self._levels.shift[column]
@@ -175,6 +179,7 @@ class SplitSearch:
         counts: NDArray[np.int64],
         found: Found,
         whole: NDArray[np.float64],
+        goes_on: bool,
     ) -> None:
         sizes = end - start
         n_nodes = len(start)
@@ -198,7 +203,7 @@ class SplitSearch:
         )
         self._coarsen(pairs, n_pairs, sizes)
         evaluate(pairs, n_pairs, found)
-        if self._rules.whole_tree:
+        if self._rules.whole_tree or not goes_on:
             return
         # where no candidate can split the node the search goes on in the node's order, as in scikit-learn
         tried = counts
@@ -210,6 +215,24 @@ class SplitSearch:
             evaluate(pairs, len(failed), found)
             tried[failed] += 1
             failed = failed[(found[1][failed] < 0) & (tried[failed] < len(self._feature_keys))]
+
+    def find_twos(
+        self, start: NDArray[np.int64], end: NDArray[np.int64], order_key: NDArray[np.uint64], found: Found
+    ) -> None:
+        """Find the splits of nodes of two rows of different classes; only if ``splits_two_rows_by_order``."""
+        search_twos(
+            self._columns, self._rows, self._weights, start, end, None, start, self._rules.entropy, order_key,
+            self._feature_keys, *found,
+        )  # fmt: skip
+
+    def find_cuts(
+        self, start: NDArray[np.int64], end: NDArray[np.int64], feature: NDArray[np.int32], found: Found
+    ) -> None:
+        """Find the best split of each of some nodes by one feature; only without ``min_cell``."""
+        n = len(start)
+        gathered = self._gather(start, end, np.empty(n))
+        pairs: list[NDArray[Any]] = [np.arange(n, dtype=np.int32), feature, np.zeros(n, np.uint64)]
+        self._evaluator(start, end, gathered)(pairs, n, found)
 
     def _coarsen(self, pairs: list[NDArray[Any]], n_pairs: int, sizes: NDArray[np.int64]) -> None:
         """Put the columns that are coarse enough for their nodes in the place of the candidates."""

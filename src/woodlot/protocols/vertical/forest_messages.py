@@ -130,6 +130,8 @@ class StartForest(GrowthStart):
     )
     labels: UInt | None
     targets: I64 | None
+    late_scores: bool = False
+    """A party offers no score of a feature that is no candidate: only if it splits the node, with its partition."""
 
 
 class Ready(Message):
@@ -154,12 +156,16 @@ class PlantTrees(Message):
 
 
 class Offers(Message):
-    """A party's best split at every open node: its score and which of its coded features."""
+    """A party's best split at every open node: its score and which of its coded features.
+
+    With ``StartForest.late_scores`` the score may be -inf: none of the party's candidates can split the node, and the
+    feature is the first in order that can.
+    """
 
     discloses: ClassVar = Disclosure(
         *FROM_PARTY,
-        "the score of the party's best split at every open node, and the code of its feature; never "
-        "a value or a threshold",
+        "the score of the party's best candidate at every open node, and the code of its feature; where none can split "
+        "the node, the code of its first feature that can; never a value or a threshold",
         "clear",
     )
     score: F64
@@ -189,16 +195,19 @@ class ApplySplits(Message):
     won: U8
 
 
-class Partition(Message):
-    """The winner's answer: for every row of the nodes it won, whether it goes left."""
+class Partition(Message, omit_defaults=True):
+    """The winner's answer: for every row of the nodes it won, whether it goes left; and the scores it did not offer."""
 
     discloses: ClassVar = Disclosure(
         *FROM_PARTY,
         "one bit per row of a node: its side of a split whose feature and threshold stay with the winner; all of them "
-        "together put the rows of a column in order, nearly all of it for columns that split often",
+        "together put the rows of a column in order, nearly all of it for columns that split often; the scores of "
+        "splits at nodes that no candidate could split",
         "clear",
     )
     flags: U8
+    late: F64 | None = None
+    """Scores of the won nodes that were offered without, in order; None where there are none."""
 
 
 class GrowLevel(Message):

@@ -356,7 +356,11 @@ class VerticalParty(MessageHandler):
         """The best splits of this party at the nodes that are open now."""
         is_open = self._growing().is_open
         own, searched = self._own_candidates(candidates, is_open), self._searched
-        offers = self._carry_out(lambda grower: grower.find(own, searched))
+        if searched is None and isinstance(self._start, msg.StartForest) and self._start.late_scores:
+            is_holder = self.target is not None
+            offers = self._carry_out(lambda grower: grower.find_candidates(own, all_whole=is_holder))
+        else:
+            offers = self._carry_out(lambda grower: grower.find(own, searched))
         score, feature = offers.score, smallest_unsigned(offers.feature + 1)
         # of targets only the label holder knows the unit of gains
         rule = self._start is not None and self._start.n_classes > 0 and self._start.min_impurity_decrease > 0
@@ -382,7 +386,8 @@ class VerticalParty(MessageHandler):
         self._check_gains(won)
         flags = self._carry_out(lambda grower: grower.apply_packed(won))
         self._place.let_values_go()  # each threshold has brought a page of them with it
-        return msg.Partition(flags=flags)
+        late = self._growing().late_scores
+        return msg.Partition(flags=flags, late=late if len(late) else None)
 
     def _check_gains(self, won: NDArray[np.bool_]) -> None:
         """Refuse to split where this party's best split gains too little: the node is a leaf."""

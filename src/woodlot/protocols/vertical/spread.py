@@ -132,6 +132,10 @@ class SpreadGrower(Grower):
         self._winner, self._feature = winner, feature
         return BestSplits(np.where(winner >= 0, best, -np.inf), feature, whole)
 
+    def find_candidates(self, counts: NDArray[np.integer[Any]], *, all_whole: bool) -> BestSplits:
+        """As `Grower.find_candidates`, with all scores: blocks tell no score later."""
+        return self.find(counts)
+
     def can_apply(self, won: NDArray[np.bool_]) -> bool:
         """Whether a block has offered a split at all these nodes."""
         return bool((self._winner[won] >= 0).all())

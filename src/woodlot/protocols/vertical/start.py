@@ -45,8 +45,15 @@ def start_message(plan: ForestPlan, n_rows: int, answer: EncodedLabels) -> Start
         targets=answer.targets,
         weights=answer.weights,
         n_classes=len(answer.classes) if plan.task == "classes" else 0,
+        late_scores=_may_be_late(plan, sampling, n_rows),
         **plan.growth(n_rows, sampling),
     )
+
+
+def _may_be_late(plan: ForestPlan, sampling: Bootstrap, n_rows: int) -> bool:
+    """Whether a node can be split before its gain is known, by any feature that is not the same in all its rows."""
+    by_gain = plan.min_impurity_decrease > 0 or plan.max_leaf_nodes is not None
+    return not by_gain and plan.rules(n_rows, sampling.tree_weight(n_rows)).splits_two_rows_by_order
 
 
 def is_start_of(plan: ForestPlan, start: GrowthStart, n_rows: int) -> bool:
@@ -67,6 +74,9 @@ def check_start(start: StartForest, n_rows: int) -> NDArray[Any]:
     if start.n_classes != 0 and not int(labels.max(initial=0)) < start.n_classes <= n_rows:
         raise RemoteProtocolError("StartForest carries class codes that do not fit the number of classes")
     check_growth(start, n_rows)
+    by_gain = start.min_impurity_decrease > 0 or start.max_leaf_nodes is not None
+    if start.late_scores and (by_gain or not rules_of(start).splits_two_rows_by_order):
+        raise RemoteProtocolError("StartForest wants scores late under rules that need them early")
     return labels
 
 

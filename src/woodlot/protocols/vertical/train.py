@@ -203,7 +203,7 @@ class Batch:
             is_split = winner >= 0
             if not is_split.any():
                 break
-            others, left = yield from self._partitions(trees, winner, sizes, total_rows)
+            others, left = yield from self._partitions(trees, winner, gain, sizes, total_rows)
             self._record(is_split, winner, feature, gain)
             skeleton.split(is_split)
             self._descend(is_split, winner, feature)
@@ -300,8 +300,11 @@ class Batch:
         choose_offers(
             select, self.skeleton.key, limits, scores, offered, first, self.features.keys, winner, feature, gain
         )
-        gain -= reply_of(replies[self.holder], HolderOffers, self.holder).whole
-        gain *= self.gain_unit
+        late = np.isneginf(gain)
+        if late.any() and not self.start.late_scores:
+            raise RemoteProtocolError(f"{_any_of(self.number, winner[late])} offered splits without their scores")
+        self._whole = reply_of(replies[self.holder], HolderOffers, self.holder).whole
+        gain[:] = np.where(late, np.nan, (gain - self._whole) * self.gain_unit)
         winner[gain + EPSILON < self.plan.min_impurity_decrease] = -1
         if self.plan.max_leaf_nodes is not None:
             known = self._known_gains()
@@ -311,12 +314,17 @@ class Batch:
         return winner, feature, gain
 
     def _partitions(
-        self, trees: Sequence[int], winner: NDArray[np.int16], sizes: NDArray[np.int64], total_rows: int
+        self,
+        trees: Sequence[int],
+        winner: NDArray[np.int16],
+        gain: NDArray[np.float64],
+        sizes: NDArray[np.int64],
+        total_rows: int,
     ) -> Generator[Round, dict[str, Message], tuple[dict[str, NDArray[np.uint8]], NDArray[np.int64]]]:
         """Have the winners split their nodes.
 
         Returns, for each party, the packed bits of the splits that are not its own (its own it knows), and how many
-        rows of each split node go left.
+        rows of each split node go left. Gains that were not known yet are put into ``gain``.
         """
         won = {p: winner == self.number[p] for p in self.parties}
         replies = yield Round(
@@ -328,8 +336,12 @@ class Batch:
         split_winner, split_sizes = winner[is_split], sizes[is_split]
         words = [np.zeros(0, np.uint64)] * len(self.number)
         for p, reply in replies.items():
-            n_bits = int(sizes[won[p]].sum())
-            words[self.number[p]] = as_words(reply_of(reply, Partition, p).flags, n_bits, f"partition of {p}")
+            told, n_bits = reply_of(reply, Partition, p), int(sizes[won[p]].sum())
+            words[self.number[p]] = as_words(told.flags, n_bits, f"partition of {p}")
+            late, scores = won[p] & np.isnan(gain), _NO_SCORES if told.late is None else told.late
+            if len(scores) != int(late.sum()) or not np.isfinite(scores).all():
+                raise RemoteProtocolError(f"{p} sent {len(scores)} scores for {int(late.sum())} splits without one")
+            gain[late] = (scores - self._whole[late]) * self.gain_unit
         starts = np.cumsum([0, *(len(w) for w in words[:-1])])
         routed = np.zeros((len(self.number), int(split_sizes.sum()) // 64 + 2), np.uint64)
         routed_bits = np.zeros(len(self.number), np.int64)
@@ -401,6 +413,12 @@ class Batch:
 
 
 _NO_BITS = np.empty(0, np.uint8)
+_NO_SCORES = np.empty(0)
+
+
+def _any_of(number: dict[str, int], winners: NDArray[np.int16]) -> str:
+    """The name of one of these parties."""
+    return next(party for party, i in number.items() if i == winners[0])
 
 
 def _leaves_from(totals: LeafTotals, n_leaves: int, n_outputs: int, weight_unit: float, holder: str) -> Leaves:

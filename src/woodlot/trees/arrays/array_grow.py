@@ -184,6 +184,10 @@ class ArrayGrower(Grower):
             told.put(some, new._replace(low=-1, high=-1))
         return told
 
+    def find_candidates(self, counts: NDArray[np.integer[Any]], *, all_whole: bool) -> BestSplits:
+        """As ``Grower.find_candidates``, with all scores: on a card the other features cost little."""
+        return self.find(counts)
+
     def apply(self, won: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Carry out the splits this party has won; as ``Grower.apply``."""
         bits = self.apply_packed(won)
