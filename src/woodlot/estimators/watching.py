@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.evaluation.drift import Drift, answer_drift, column_drift
 from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation, GrownForest, as_federation
+from woodlot.federation.interface import ToldDrift
 
 NO_ANSWERS = (
     "answers are not compared, for those on training rows are too sure: fit with oob_score=True, or give reference=, "
@@ -62,15 +63,7 @@ class WatchedForest:
         if reference is not None:
             raise DataError("between organisations new rows are compared with those of the training; omit reference")
         told = new.drift(self.forest_, self._vote)  # type: ignore[attr-defined]
-        answers: dict[str, float] = {}
-        if told.answers is not None:
-            names = [str(label) for label in told.classes] or ["prediction"]
-            answers = {
-                name: index
-                for k, (name, index) in enumerate(zip(names, told.answers, strict=True))
-                if len(names) != 2 or k == 1
-            }  # of two classes the first says the same
-        return Drift(told.columns, answers, told.n_old, told.n_new, "" if told.answers is not None else NO_OUT_OF_BAG)
+        return drift_as_told(told)
 
     def _training_rows(self) -> AnyFederation:
         training = self.forest_.memo.training
@@ -82,6 +75,19 @@ class WatchedForest:
     def _answers_to(self, federation: AnyFederation) -> NDArray[np.float64]:
         answers: NDArray[np.float64] = self._routed(federation, None, "decisions")[0]  # type: ignore[attr-defined]
         return answers
+
+
+def drift_as_told(told: ToldDrift) -> Drift:
+    """What parties elsewhere have told, as `drift` gives it."""
+    answers: dict[str, float] = {}
+    if told.answers is not None:
+        names = [str(label) for label in told.classes] or ["prediction"]
+        answers = {
+            name: index
+            for k, (name, index) in enumerate(zip(names, told.answers, strict=True))
+            if len(names) != 2 or k == 1
+        }  # of two classes the first says the same
+    return Drift(told.columns, answers, told.n_old, told.n_new, "" if told.answers is not None else NO_OUT_OF_BAG)
 
 
 def _rows(given: Any, what: str) -> AnyFederation:
