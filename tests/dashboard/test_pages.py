@@ -95,8 +95,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         world = World(tmp_path_factory.mktemp("dashboard"), tables())
         for own in world.settings.values():
             kinds = ["align", "train", "predict", "revoke", "train-linear", "train-rows", "evaluate"]
+            kinds += ["explain", "score", "drift"]
             own["policy"] |= {
                 "protocols": kinds,
+                "explains": "columns",
+                "explanations_per_day": 100,
+                "catalog": ["names"],
                 "min_evaluation_rows": 5,
                 "evaluations_per_day": 50,
                 "round_counts": 1,
@@ -279,8 +283,9 @@ def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> N
     while "Shapley" not in (page := stage.get(f"/models/{stage.model}/contribution").text) or "Measuring" in page:
         assert time.monotonic() < until, page
         time.sleep(0.2)
-    assert page.count("<tr>") == 3
-    assert "0." in page
+    assert "bank alone" in page
+    assert "together" in page
+    assert page.count("<tr><td>") == 2
     # each measurement leaves some parties out; only whole predictions tell how good the model is
     scored = [job.job for job in stage.coordinator.scored(stage.model)]
     assert stage.prediction in scored
@@ -288,6 +293,56 @@ def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> N
     page = stage.get(f"/models/{stage.model}").text
     assert "Scores of predictions" in page
     assert "may include rows of the training" in page
+
+
+def part_of(stage: Stage, model: str, part: str) -> str:
+    """A part of a model's page, when it is done."""
+    until = time.monotonic() + 300
+    while "<progress" in (page := stage.get(f"/models/{model}/{part}").text):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    return html.unescape(page)
+
+
+@pytest.mark.slow
+def test_answers_are_explained_and_rows_compared_from_the_page(stage: Stage) -> None:
+    where = (stage.world.address, stage.world.root / "alice" / "identity")
+    assert "lead='holder'" in html.unescape(stage.get(f"/models/{stage.model}/explanation").text)
+    with wl.connect(*where, tables="customers") as federation:
+        model = wl.FederatedForestClassifier(4, random_state=0, max_depth=4, oob_score=True)
+        led = model.fit(federation, y="bank.late").forest_.model or ""
+    form = {"table.bank": "customers", "table.shop": "customers"}
+    assert stage.post(f"/models/{led}/explanation", ids="3, 17", **form).status_code == 200
+    page = part_of(stage, led, "explanation")
+    assert 'role="alert"' not in page, page
+    assert page.count("without any column") == 2
+    assert "Row 17: the probability of" in page
+    assert "shop.visits" in page
+    assert EVIL_CLASS not in stage.get(f"/models/{led}/explanation").text
+    job = re.findall(r'/jobs/(\w{32})"', page)[0]
+    files = [path for path in stage.world.coordinator_config().state.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"years_old" in path.read_bytes()], "the coordinator reads no explanation"
+    learnt = stage.get(f"/jobs/{job}").text
+    assert 'class="cell sealed"' in learnt, "what was in the frames of an explanation is not known here"
+    stage.post(f"/models/{led}/explanation", **form)
+    assert "Mean size of each part" in part_of(stage, led, "explanation")
+    stage.post(f"/models/{led}/drift", **form)
+    page = part_of(stage, led, "drift")
+    assert "From 90 rows of the training to 90 rows now" in page
+    assert "0.000 stable" in page
+    stage.post(f"/models/{led}/explanation", ids="12345678", **form)
+    assert "bank" in part_of(stage, led, "explanation")
+
+
+def test_forms_offer_what_there_is_to_choose(stage: Stage) -> None:
+    page = html.unescape(stage.get(f"/models/{stage.model}").text)
+    assert page.count('<select name="table.bank">') == page.count('<select name="table.shop">') >= 2
+    assert "<option>branches</option>" in page
+    began = stage.post(
+        f"/models/{stage.model}/evaluation", label="bank.late", **{"table.bank": "nothing", "table.shop": "customers"}
+    )
+    assert began.status_code == 200
+    assert "nothing" in evaluated(stage, stage.model)
 
 
 @pytest.mark.slow

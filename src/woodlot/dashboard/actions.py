@@ -13,6 +13,7 @@ from typing import Any, Literal
 from woodlot.connected import ConnectedFederation, connect
 from woodlot.connected.connected_estimators import revocation_order
 from woodlot.connected.ordered_reports import Asked, HeldOut, ordered_report
+from woodlot.dashboard.watching import Watching
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.service.client import Client
 
@@ -56,6 +57,13 @@ class Contribution:
     without: dict[str, float] = field(default_factory=dict)
     full: float = math.nan
 
+    def alone(self) -> dict[str, float]:
+        """Scores where no party answers, one alone, and all together; those that were measured."""
+        parties = sorted(self.shares)
+        sets = {"no party": frozenset[str](), **{f"{party} alone": frozenset({party}) for party in parties}}
+        sets |= {"together": frozenset(parties)} if len(parties) > 1 else {}
+        return {name: self.scores[one] for name, one in sets.items() if one in self.scores}
+
 
 @dataclass
 class Evaluation:
@@ -85,6 +93,7 @@ class Actions:
         self.identity = identity
         self.contributions: dict[str, Contribution] = {}
         self.evaluations: dict[str, Evaluation] = {}
+        self.watching = Watching(self._client)
         with self._client() as client:
             self.user = client.identity.name
 

@@ -8,23 +8,24 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import FastAPI, Form, Request
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from woodlot.connected.ordered_reports import HeldOut
 from woodlot.dashboard import trees
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.approval_pages import ApprovalPages
+from woodlot.dashboard.doing import Doing
 from woodlot.dashboard.guard import USER_KEY
 from woodlot.dashboard.home import Home
 from woodlot.dashboard.job_pages import JobPages
 from woodlot.dashboard.leader_view import LeaderView
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView, estimator_settings
+from woodlot.evaluation.drift import verdict
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.kind import known
@@ -38,6 +39,8 @@ STATIC = Path(__file__).parent / "static"
 LIVE_SECONDS = 0.5
 """How often a live page looks for news."""
 _SCORES_SHOWN = 10
+_DRIFT = {"stable": "nothing", "some shift": "numbers", "shifted": "rows"}
+"""Colours of what an index of drift is called."""
 
 
 class Pages:
@@ -72,6 +75,7 @@ class Pages:
             "percent": _percent, "count": lambda n: "" if n is None else f"{n:,}", "short": lambda name: name[:8],
             "stake": stake_of, "stake_words": IN_WORDS.__getitem__, "sentence": _sentence,
             "moment": lambda written: _when(datetime.fromisoformat(written).timestamp()), "since": _since,
+            "drift_verdict": verdict, "drift_stake": lambda index: _DRIFT[verdict(index)],
         }  # fmt: skip
         self.app = FastAPI(title="Woodlot", docs_url=None, redoc_url=None, openapi_url=None)
         self.app.mount("/static", _Assets(directory=STATIC), name="static")
@@ -79,6 +83,7 @@ class Pages:
         self._add_routes()
         Home(self)
         JobPages(self)
+        self._doing = Doing(self)
 
     @property
     def roles(self) -> list[str]:
@@ -96,12 +101,10 @@ class Pages:
         raise DataError(f"the folder of {role!r} is not on this machine; here are {', '.join(self.roles)}")
 
     def _add_routes(self) -> None:
-        get, post = self.app.get, self.app.post
+        get = self.app.get
         get("/jobs", response_class=HTMLResponse)(self.jobs)
         get("/models", response_class=HTMLResponse)(self.models)
         get("/models/{model}", response_class=HTMLResponse)(self.model)
-        get("/models/{model}/contribution", response_class=HTMLResponse)(self.contribution)
-        get("/models/{model}/evaluation", response_class=HTMLResponse)(self.evaluation)
         get("/models/{model}/trees/{tree}", response_class=HTMLResponse)(self.tree)
         get("/models/{model}/trees/{tree}/nodes")(self.nodes)
         get("/models/{model}/trees/{tree}/way")(self.way)
@@ -112,11 +115,6 @@ class Pages:
         get("/budget", response_class=HTMLResponse)(self.budget)
         get("/answers", response_class=HTMLResponse)(self.answers)
         get("/events")(self.events)
-        post("/jobs/{job}/cancel")(self.cancel)
-        post("/jobs/{job}/resume")(self.resume)
-        post("/models/{model}/revoke")(self.revoke)
-        post("/models/{model}/contribution", response_class=HTMLResponse)(self.measure)
-        post("/models/{model}/evaluation", response_class=HTMLResponse)(self.evaluate)
         ApprovalPages(self.app, self.parties, self.render)
 
     # --- rendering ---
@@ -175,7 +173,7 @@ class Pages:
             return self.render(
                 "model_led", role, model=model, facts=facts, settings=estimator_settings(facts.settings),
                 cost=json.loads(facts.cost), disclosure=json.loads(facts.disclosure),
-                roles_with=self._roles_with(model), evaluation=self._evaluation(model),
+                roles_with=self._roles_with(model), **self._doing.asked(facts),
             )  # fmt: skip
         linear = view.is_linear(model)
         scored = view.scored(model)[:_SCORES_SHOWN]
@@ -186,9 +184,20 @@ class Pages:
             importances=[] if linear else view.importances(model), cost=json.loads(facts.cost),
             disclosure=json.loads(facts.disclosure),
             privacy=claim_in_words(facts.privacy), settings=estimator_settings(facts.settings),
-            roles_with=self._roles_with(model), contribution=self._contribution(model),
-            evaluation=self._evaluation(model),
+            roles_with=self._roles_with(model), **self._doing.asked(facts),
         )  # fmt: skip
+
+    def facts_of(self, model: str) -> ModelFacts:
+        """What is known of a model, by the coordinator or by a leader that is here."""
+        if self.coordinator is not None:
+            return self.coordinator.model(model)
+        return self._leader_of(model).model(model)
+
+    def _leader_of(self, model: str) -> LeaderView:
+        for view in self.leaders.values():
+            if any(kept.model == model for kept in view.models()):
+                return view
+        raise DataError(f"what is known of model {model!r} is at the coordinator, whose folder is not on this machine")
 
     def _roles_with(self, model: str) -> list[str]:
         here = [] if self.coordinator is None else [m.model for m in self.coordinator.models()]
@@ -320,72 +329,6 @@ class Pages:
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
-    # --- doing ---
-
-    def cancel(self, request: Request, job: str) -> Response:
-        """End a job."""
-        self._actions(request).cancel(job)
-        return RedirectResponse(f"/jobs/{job}", 303)
-
-    def resume(self, request: Request, job: str) -> Response:
-        """Go on with a job."""
-        self._actions(request).resume(job)
-        return RedirectResponse(f"/jobs/{job}", 303)
-
-    def measure(
-        self, request: Request, model: str, label: Annotated[str, Form()], tables: Annotated[str, Form()]
-    ) -> HTMLResponse:
-        """Begin to measure what each party contributes."""
-        self._actions(request).measure(model, self._tables(model, tables), label)
-        return self.contribution(model)
-
-    def evaluate(
-        self,
-        request: Request,
-        model: str,
-        label: Annotated[str, Form()],
-        tables: Annotated[str, Form()],
-        held_out: Annotated[float | None, Form(gt=0, lt=1)] = None,
-        seed: Annotated[int, Form(ge=0)] = 0,
-    ) -> HTMLResponse:
-        """Begin to have the parties with labels say how good a model is."""
-        rows = None if held_out is None else HeldOut(held_out, seed)
-        self._actions(request).evaluate(model, self._tables(model, tables), label, rows)
-        return self.evaluation(model)
-
-    def evaluation(self, model: str) -> HTMLResponse:
-        """How good a model is, as far as it was evaluated from here."""
-        facts = self.the_coordinator().model(model)
-        return self.render("evaluation", model=model, facts=facts, evaluation=self._evaluation(model))
-
-    def _evaluation(self, model: str) -> Any:
-        return None if self.actions is None else self.actions.evaluations.get(model)
-
-    def revoke(
-        self,
-        request: Request,
-        model: str,
-        party: Annotated[str, Form()],
-        level: Annotated[int, Form()],
-        label: Annotated[str, Form()],
-        tables: Annotated[str, Form()],
-    ) -> Response:
-        """Have a party leave a model."""
-        job = self._actions(request).revoke(model, party, level, self._tables(model, tables), label)
-        return Response(status_code=204, headers={"HX-Redirect": f"/jobs/{job}"})
-
-    def _tables(self, model: str, text: str) -> dict[str, str]:
-        """``customers`` for all parties of a model, or ``bank=a shop=b``."""
-        named = dict(word.split("=", 1) for word in text.split() if "=" in word)
-        return named or dict.fromkeys(self.the_coordinator().model(model).parties, text.strip())
-
-    def contribution(self, model: str) -> HTMLResponse:
-        """What each party contributes, as far as it has been measured."""
-        return self.render("contribution", model=model, contribution=self._contribution(model))
-
-    def _contribution(self, model: str) -> Any:
-        return None if self.actions is None else self.actions.contributions.get(model)
-
     def the_coordinator(self) -> CoordinatorView:
         """The coordinator's view, where its folder is on this machine."""
         if self.coordinator is None:
@@ -395,9 +338,10 @@ class Pages:
     def check_may_act(self, request: Request) -> None:
         """Refuse over the network who may only look; on this machine, whoever was let in may have it compute."""
         if USER_KEY in request.scope:
-            self._actions(request)
+            self.acting(request)
 
-    def _actions(self, request: Request) -> Actions:
+    def acting(self, request: Request) -> Actions:
+        """The user in whose name something is done; refuses who may only look."""
         if self.actions is None:
             raise PolicyError("this dashboard is to look at only; start it with --identity to act as a user")
         user = request.scope.get(USER_KEY, self.actions.user)
