@@ -18,6 +18,7 @@ from woodlot.jobs.order_seal import check_age, check_passed_on, housekeeping_job
 from woodlot.jobs.orders import Part
 from woodlot.jobs.party_job import OpenedJob, OpeningState
 from woodlot.jobs.policy import Policy
+from woodlot.jobs.restored import Restored
 from woodlot.jobs.revocable.provider_work import check_epoch, check_kept_scheme, check_ticket
 from woodlot.jobs.revocable.revocable_orders import (
     KeysOrder,
@@ -57,6 +58,7 @@ class MemberHome:
     replays: Callable[[str], bool]
     tally: JobTally = field(default_factory=JobTally)
     approvals: Approvals | None = None
+    restored: Restored | None = None
 
 
 class MemberJob(OpenedJob):
@@ -107,6 +109,8 @@ class MemberJob(OpenedJob):
         home.policy.check_order(order.kind, user)
         if not again:
             check_age(order)
+            if home.restored is not None:
+                home.restored.check(order)
         if not isinstance(order, MemberOrder | RevocableOrder) or name != (
             order.helper if home.role == "helper" else order.key_service
         ):
