@@ -13,6 +13,7 @@ from woodlot.cli._text import spelled_out
 from woodlot.cli.align import align
 from woodlot.cli.approvals import approvals
 from woodlot.cli.audit import audit
+from woodlot.cli.backup import backup
 from woodlot.cli.bench import bench
 from woodlot.cli.budget import budget
 from woodlot.cli.card import card
@@ -38,6 +39,7 @@ from woodlot.cli.party import party
 from woodlot.cli.plan import plan
 from woodlot.cli.predict import predict
 from woodlot.cli.provision import provision
+from woodlot.cli.restore import restore
 from woodlot.cli.revoke import revoke
 from woodlot.cli.score import score
 from woodlot.cli.search import search
@@ -133,6 +135,8 @@ for command in (
     parties,
     audit,
     dashboard,
+    backup,
+    restore,
     mpi,
     order,
     leak_test,

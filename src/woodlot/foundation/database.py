@@ -25,7 +25,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
@@ -127,6 +127,34 @@ def open_reader(path: Path, schema: Schema) -> Connection:
         connection.close()
         raise
     return connection
+
+
+def copy_database(path: Path, copy: Path) -> None:
+    """Copy a database as it is at one moment, also while another process writes to it.
+
+    Parameters
+    ----------
+    path : Path
+        A database of any schema of Woodlot's.
+    copy : Path
+        The new file; only its owner can read it.
+
+    Raises
+    ------
+    JournalError
+        If it cannot be read, or is damaged.
+
+    """
+    os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        with closing(_connect(path, "ro")) as source, closing(_connect(copy, "rw")) as target:
+            source.backup(target)
+            (state,) = target.execute("PRAGMA integrity_check(1)").fetchone()
+            target.execute("PRAGMA journal_mode = DELETE")  # one file, until its service opens it
+    except sqlite3.Error as error:
+        raise JournalError(f"{path} cannot be copied: {error}") from error
+    if state != "ok":
+        raise JournalError(f"{path} is damaged ({state}), so it was not copied")
 
 
 class Database:

@@ -23,6 +23,7 @@ from woodlot.jobs.order_seal import check_age, check_passed_on, housekeeping_job
 from woodlot.jobs.orders import Order, Part, RevokeOrder, TrainOrder
 from woodlot.jobs.party_job import OpenedJob, OpeningState
 from woodlot.jobs.policy import Policy
+from woodlot.jobs.restored import Restored
 from woodlot.jobs.revocable.provider_work import check_epoch, check_kept_scheme, check_ticket
 from woodlot.jobs.revocable.revocable_orders import (
     KeysOrder,
@@ -63,6 +64,7 @@ class MemberHome:
     replays: Callable[[str], bool]
     tally: JobTally = field(default_factory=JobTally)
     approvals: Approvals | None = None
+    restored: Restored | None = None
 
 
 class MemberJob(OpenedJob):
@@ -114,6 +116,8 @@ class MemberJob(OpenedJob):
         home.policy.check_order(order.kind, user)
         if not again:
             check_age(order)
+            if home.restored is not None:
+                home.restored.check(order)
         if isinstance(order, TrainOrder | RevokeOrder) and home.role == "helper" and order.dealer == name:
             part = open_part(order, home.identity)
             if not again:

@@ -125,6 +125,7 @@ class PartyJob(OpenedJob):
         home.policy.check_receivers([user, *others] if order.answers_user else others)
         if not again:
             check_age(order)
+            home.store.restored.check(order)
         if order.leader is not None and not kind.led:
             raise PolicyError(f"a job of the kind {kind.name!r} cannot be led by a party")
         if kind.led:

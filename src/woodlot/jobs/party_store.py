@@ -25,6 +25,7 @@ from woodlot.jobs.evaluated_rows import EvaluatedRows
 from woodlot.jobs.lasting_secret import CHECK_FILE, LastingSecret
 from woodlot.jobs.orders import JOB_ID
 from woodlot.jobs.policy import UNLIMITED, Limit
+from woodlot.jobs.restored import Restored
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.linear.linear_files import load_own_linear, save_own_linear
@@ -64,6 +65,7 @@ class PartyStore:
           models/JOB/         the party's part of each model
           alignments/JOB/     which rows were common, and of which table
           answers/JOB.parquet answers that were delivered here, with the ids
+          restored.json       when the folder was put back from a backup
           deceived/JOB        jobs in which the coordinator's copies of this party's splits were wrong
 
     Parameters
@@ -79,6 +81,8 @@ class PartyStore:
     ----------
     evaluated : EvaluatedRows
         Which rows each label was evaluated on.
+    restored : Restored
+        When the folder was put back from a backup.
 
     """
 
@@ -100,6 +104,7 @@ class PartyStore:
             raise JournalError(
                 f"the state folder {folder} cannot be used: {error}; let this user write there"
             ) from None
+        self.restored = Restored(folder)
         self._budget = PredictionBudget(
             folder, predictions_per_day, trainings_per_day, evaluations_per_day, explanations_per_day
         )
@@ -112,7 +117,7 @@ class PartyStore:
 
     def secret_for(self, scope: str, purpose: str) -> bytes:
         """Secret bytes, always the same for this party, scope and purpose."""
-        return self._secret.of(scope, purpose)
+        return self._secret.of(self.restored.scope(scope), purpose)
 
     def spend_predictions(self, job: str, user: str, rows: int, now: datetime) -> None:
         """Take rows from the day's budget; see `PredictionBudget.spend`."""

@@ -10,6 +10,7 @@ from woodlot.jobs.approvals import Approvals
 from woodlot.jobs.hidden.helper_dealing import DealerBook
 from woodlot.jobs.key_store import KEYS_FOLDER, KeyStore
 from woodlot.jobs.member_job import MemberHome, MemberJob, MemberRole
+from woodlot.jobs.restored import Restored
 from woodlot.service.agent import Agent
 from woodlot.service.config import MemberConfig
 from woodlot.trees.parallel import effective_jobs
@@ -53,6 +54,7 @@ class MemberService(Agent):
             replays=lambda job: self._sessions.replays(job),
             tally=self.tally,
             approvals=self._approvals,
+            restored=Restored(config.state),
         )
         try:
             self._connect(config, lambda job: MemberJob(home, job, self._sessions.end))
