@@ -2,12 +2,14 @@
 
     python benchmarks/leaks.py [--data FOLDER] [--only TITLE ...] [--out docs/results/leaks.md]
     python benchmarks/leaks.py --linear --out docs/results/leaks.md
+    python benchmarks/leaks.py --hidden-labels --out docs/results/leaks.md [--only TITLE ...]
     python benchmarks/leaks.py --table README.md docs/privacy.md
 
 Columns are dealt to two parties in turns; "bank" holds the labels, "shop" is curious. Every table is used with all its
 rows unless its line says otherwise, with 100 trees and the estimator's defaults. Data: Parquet files in
 $WOODLOT_DATASETS, or in shared/datasets beside the repository. Exits 1 if an attack recovers less than documented.
 ``--linear`` attacks linear models alone, on the tables that the page has, and leaves its other lines as they are.
+``--hidden-labels`` does the same with labels of hidden trainings, and runs the control: a training on permuted labels.
 ``--table`` measures nothing: it writes the table of roles and settings, from the figures of the last page, between
 the markers of some files.
 """
@@ -28,6 +30,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from woodlot.leaks import PARTS, Case, Finding, Part, case_of, made_up_case, run_leak_test
+from woodlot.leaks.hidden_attacks import CONTROL, HIDDEN, HiddenTest, control_findings
 from woodlot.leaks.summary import as_markdown, summary_rows
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "leaks.md"
@@ -118,6 +121,8 @@ def attacked(table: Table, case: Case) -> tuple[int, float, list[Finding]]:
         print(f"{table.title}: {time.process_time() - start:.0f} s, {text}", file=sys.stderr, flush=True)
 
     found = run_leak_test(case, {"min_samples_leaf": table.leaf}, say=say, parts=table.parts)
+    if "hidden" in table.parts:
+        found += control_findings(case, {}, say)
     return case.n_rows, time.process_time() - start, found
 
 
@@ -147,6 +152,32 @@ def mend_linear(page_file: Path, data: Path) -> None:
         results[table.title]["findings"] = kept
     store.write_text(json.dumps(results, indent=1) + "\n")
     page_file.write_text(page(results))
+
+
+def mend_hidden_labels(page_file: Path, data: Path, only: Sequence[str]) -> None:
+    """Attack labels of hidden trainings again, with the control, and put what is found in the place of the former."""
+    store = page_file.with_suffix(".json")
+    results = json.loads(store.read_text())
+    for table in TABLES:
+        if "hidden" not in table.parts or table.title not in results or (only and table.title not in only):
+            continue
+        print(f"{table.title}: labels, protection=hidden", file=sys.stderr, flush=True)
+        case = case_of_table(table, data)
+        found = [*HiddenTest(case, {}, _quiet).labels(), *control_findings(case, {}, _quiet)]
+        kept = [f for f in results[table.title]["findings"] if f["setting"] != CONTROL and not _is_mended(f)]
+        place = next(k for k, f in enumerate(kept) if f["setting"] == HIDDEN)
+        kept[place:place] = [finding.to_dict() for finding in found]
+        results[table.title]["findings"] = kept
+        store.write_text(json.dumps(results, indent=1) + "\n")
+        page_file.write_text(page(results))
+
+
+def _is_mended(f: dict[str, Any]) -> bool:
+    return f["setting"] == HIDDEN and f["asset"] == "labels" and str(f["role"]).endswith(("server)", "party)"))
+
+
+def _quiet(text: str) -> None:
+    """Say nothing."""
 
 
 def page(results: dict[str, dict[str, Any]]) -> str:
@@ -206,6 +237,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="titles of tables; the others stay as they are")
     parser.add_argument("--out", type=Path, help="the page; its figures go into a .json file beside it")
     parser.add_argument("--linear", action="store_true", help="linear models alone; needs --out")
+    parser.add_argument("--hidden-labels", action="store_true", help="labels of hidden trainings alone; needs --out")
     parser.add_argument("--table", nargs="*", type=Path, help="files in which the table of roles is written again")
     options = parser.parse_args()
     if options.table is not None:
@@ -215,6 +247,9 @@ def main() -> int:
         return 0
     if options.linear:
         mend_linear(options.out or PAGE, options.data)
+        return 0
+    if options.hidden_labels:
+        mend_hidden_labels(options.out or PAGE, options.data, options.only)
         return 0
     store = None if options.out is None else options.out.with_suffix(".json")
     results = json.loads(store.read_text()) if store is not None and store.is_file() else {}
@@ -248,9 +283,11 @@ HEAD = """\
 Written by `python benchmarks/leaks.py --out docs/results/leaks.md`. The attacks are those of `woodlot leak-test`
 ([command line](../command-line.md)), which runs them against your own table. Each uses the messages that its role gets,
 and nothing else. "without" is what the same role reaches without any message: the largest class, guessing the mean, or
-predicting from its own columns with as many known values. A line without figures was **not attacked**: nothing is said
-of it. Columns are dealt to two parties in turns; `bank` holds the labels, `shop` is curious. Categories are given as
-numbers.""".splitlines()
+predicting from its own columns with as many known values; for labels of hidden trainings, where none is known, the
+clusters of its own columns if these tell more than the largest class. "control: labels permuted" is the same attack
+on a training that never had the labels: what it reads is in the party's own columns. A line without figures was
+**not attacked**: nothing is said of it. Columns are dealt to two parties in turns; `bank` holds the labels, `shop` is
+curious. Categories are given as numbers.""".splitlines()
 
 if __name__ == "__main__":
     sys.exit(main())

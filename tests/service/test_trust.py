@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import os
 import resource
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from members import DAY, NOW, Federation, build_certificate, files_in, pem_of, self_signed
 
 from woodlot.exceptions import IdentityError
+from woodlot.identity import certificates
 from woodlot.identity.authority import Authority
 from woodlot.identity.certificates import COORDINATOR_HOST, Subject
 from woodlot.identity.identity import Trust, request
@@ -298,3 +300,27 @@ def test_threads_may_ask_while_lists_change(federation: Federation) -> None:
             federation.authority.revoke(f"u{number}")
         ended.set()
         assert all(future.result() > 0 for future in waiting)
+
+
+def test_what_was_let_in_before_is_refused_once_it_is_revoked_or_has_expired(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a certificate says is found out once; whether it still counts is looked at every time."""
+    trust, bank, shop = federation.trust(), federation.join("party", "bank"), federation.join("party", "shop")
+    for folder in (bank, shop):
+        assert trust.admit(pem_of(folder)) is trust.admit(pem_of(folder))
+    federation.authority.revoke("bank")
+    # as of a tool that keeps the times of files: the list is read all the same
+    os.utime(federation.revoked, (1.0, 1.0))
+    with pytest.raises(IdentityError, match="is revoked"):
+        trust.admit(pem_of(bank))
+    later = NOW + 365 * DAY
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return later
+
+    monkeypatch.setattr(certificates, "datetime", Later)
+    with pytest.raises(IdentityError, match="has expired"):
+        trust.admit(pem_of(shop))

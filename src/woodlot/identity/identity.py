@@ -18,9 +18,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -216,6 +218,34 @@ def install(
     return identity
 
 
+_SHOWN = "the certificate"
+_MOST_KNOWN = 1024
+"""Certificates of members that are remembered, at most; then all are forgotten."""
+_SETTLED_SECONDS = 2.0
+"""A file that was changed more recently is read again: its time might not tell two changes apart."""
+
+
+class _KnownMember(NamedTuple):
+    """A certificate of the authority, and what it says."""
+
+    certificate: x509.Certificate
+    subject: Subject
+    peer: Peer
+    key: ec.EllipticCurvePublicKey
+
+
+def _stamp_of(path: Path) -> tuple[int, ...]:
+    """What changes when a file does; empty where it may not, or there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    now = time.time()
+    if min(abs(now - found.st_mtime), abs(now - found.st_ctime)) < _SETTLED_SECONDS:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 class Trust:
     """Decides who is let in: members with a valid certificate of the authority that is not revoked.
 
@@ -251,6 +281,8 @@ class Trust:
         self._lock = threading.Lock()
         self._current: Revocations | None = None
         self._in_file: bytes | None = None
+        self._stamp: tuple[int, ...] = ()  # of the file when it was last read
+        self._members: dict[bytes, _KnownMember] = {}
         with self._lock:
             self._read_again()
 
@@ -353,23 +385,38 @@ class Trust:
             return self._current
 
     def _check(self, pem: bytes, role: str | None, again: bool = False) -> tuple[Peer, ec.EllipticCurvePublicKey]:
-        what = "the certificate"
-        certificate = files.parse_certificate(pem, what)
-        subject = _member(certificate, self._authority, what, at_any_time=again)
+        known = self._known(pem)
+        subject, serial = known.subject, known.peer.serial
+        _check_times(known.certificate, self._authority, _SHOWN, at_any_time=again)
         with self._lock:
             self._read_again()
-            revoked = self._current is not None and certificate.serial_number in self._current.serials
+            revoked = self._current is not None and serial in self._current.serials
         if revoked:
-            raise IdentityError(f"the certificate of {subject} (serial {certificate.serial_number:x}) is revoked")
+            raise IdentityError(f"the certificate of {subject} (serial {serial:x}) is revoked")
         if role is not None and subject.role != role:
             raise IdentityError(f"the certificate is of {subject}; here a {role} is needed")
-        peer = Peer(
-            name=subject.name,
-            role=subject.role,
-            serial=certificate.serial_number,
-            certificate=certificate.public_bytes(Encoding.PEM),
-        )
-        return peer, public_key(certificate)
+        return known.peer, known.key
+
+    def _known(self, pem: bytes) -> _KnownMember:
+        """What a certificate says, which never changes, and that the authority has signed it: found out once.
+
+        Whether it is valid now, and not revoked, is looked at every time.
+        """
+        found = self._members.get(pem)
+        if found is None:
+            certificate = files.parse_certificate(pem, _SHOWN)
+            subject = _issued_member(certificate, self._authority, _SHOWN)
+            peer = Peer(
+                name=subject.name,
+                role=subject.role,
+                serial=certificate.serial_number,
+                certificate=certificate.public_bytes(Encoding.PEM),
+            )
+            found = _KnownMember(certificate, subject, peer, public_key(certificate))
+            if len(self._members) >= _MOST_KNOWN:
+                self._members.clear()
+            self._members[bytes(pem)] = found
+        return found
 
     def _read_again(self) -> None:
         """Take the list in the file, and that of the source, unless damaged or older than the one in use."""
@@ -388,7 +435,11 @@ class Trust:
     def _read_file(self) -> None:
         if self._path is None or (self._may_be_missing and not self._path.exists()):
             return
+        stamp = _stamp_of(self._path)
+        if stamp and stamp == self._stamp:
+            return
         data = files.read_file(self._path, "put the list of revocations from the federation's operator there")
+        self._stamp = stamp
         if data == self._in_file:
             return
         try:
@@ -432,10 +483,23 @@ def _member(
     certificate: x509.Certificate, authority: x509.Certificate, what: str, *, at_any_time: bool = False
 ) -> Subject:
     """Return whose certificate this is; raise unless it is a member's, of this authority, and valid now."""
-    files.check_issued(certificate, authority, what)
+    subject = _issued_member(certificate, authority, what)
+    _check_times(certificate, authority, what, at_any_time=at_any_time)
+    return subject
+
+
+def _check_times(
+    certificate: x509.Certificate, authority: x509.Certificate, what: str, *, at_any_time: bool = False
+) -> None:
+    """Raise unless authority and member have certificates that are valid now; those of members may be at any time."""
     files.check_time(authority, "the authority's own certificate")
     if not at_any_time:
         files.check_time(certificate, what)
+
+
+def _issued_member(certificate: x509.Certificate, authority: x509.Certificate, what: str) -> Subject:
+    """Return whose certificate this is; raise unless it is a member's, and of this authority."""
+    files.check_issued(certificate, authority, what)
     if files.is_authority(certificate, what):
         raise IdentityError(f"{what} is the authority's own; a member needs one of its own")
     subject = files.subject_of(certificate, what)

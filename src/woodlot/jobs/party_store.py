@@ -22,6 +22,7 @@ from woodlot.jobs.day_budgets import PredictionBudget
 from woodlot.jobs.delivered_answers import ANSWERS, erase_answers, write_answers
 from woodlot.jobs.drift.drift_references import ColumnsReference
 from woodlot.jobs.evaluated_rows import EvaluatedRows
+from woodlot.jobs.held_models import HeldModels
 from woodlot.jobs.lasting_secret import CHECK_FILE, LastingSecret
 from woodlot.jobs.orders import JOB_ID
 from woodlot.jobs.policy import UNLIMITED, Limit
@@ -109,6 +110,7 @@ class PartyStore:
             folder, predictions_per_day, trainings_per_day, evaluations_per_day, explanations_per_day
         )
         self.evaluated = EvaluatedRows(folder)
+        self._held = HeldModels()
 
     def close(self) -> None:
         """Close what is open."""
@@ -174,7 +176,10 @@ class PartyStore:
     def model(self, job: str, forest: str, *, by: str = "") -> PartyForest:
         """The party's part of a forest; one that was replaced when a party left serves the job that did so only."""
         self.check_model(job, by=by)
-        return self._part(job, lambda folder: load_own_part(folder, self.party, forest))
+        return self._part(
+            job,
+            lambda folder: self._held.read(folder, forest, lambda: load_own_part(folder, self.party, forest)),
+        )
 
     def check_model(self, job: str, *, by: str = "") -> None:
         """Refuse a model that is not there any more, or was replaced by another job than this."""
@@ -237,6 +242,7 @@ class PartyStore:
     def erase_model(self, model: str) -> None:
         """Erase the party's part of a model, and which rows it was trained on."""
         with _on_disk("the end of its part of a model"):
+            self._held.forget(model)
             for kind in ("alignments", "models"):
                 erase_folder(self.folder / kind / model)
 

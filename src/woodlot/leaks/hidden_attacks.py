@@ -1,14 +1,15 @@
 """All attacks on a hidden training: at the label holder, the second server, another party, and the dealer.
 
 Baselines are those of an attacker that gets no message. Values: a regression on its own columns, and the labels if
-it holds them, that was given half of the true values. Labels: a model of its own columns with the same known labels,
-and with none the largest class (`leaks/guessing.py`).
+it holds them, that was given half of the true values. Labels: a model of its own columns with the same known labels
+(`leaks/guessing.py`), and with none the clusters of its own columns or the largest class, whichever reads more.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from woodlot.leaks.own_split_attacks import (
     by_frequency,
     cut_columns,
     from_known_labels,
+    labels_of_clusters,
     main_directions,
     nodes_of_own_cuts,
 )
@@ -43,6 +45,8 @@ from woodlot.trees.encoding import encode
 
 HIDDEN = "hidden"
 DEALER = Role.dealer.value
+CONTROL = "control: labels permuted"
+CLUSTERS = "clusters of own columns without any message, or the largest class"
 HALF_KNOWN = "regression on own columns, half of the values given"
 MOST_PARTS = 500_000_000
 """Rows times nodes from which only nodes of a twentieth of all rows or more are fitted: a bound on time."""
@@ -80,6 +84,28 @@ def _not_attacked_yet(case: Case) -> list[Finding]:
         not_attacked(
             case.holder, HIDDEN, "values", "lying about what is opened", "all roles keep to the protocol in this test"
         ),
+    ]
+
+
+def control_findings(case: Case, params: dict[str, Any], say: Say) -> list[Finding]:
+    """Read labels from the splits of a hidden training that never had them: its labels were permuted before.
+
+    What this reads, the party's own columns tell. Only what `HiddenTest.labels` reads beyond it has been opened.
+    """
+    if case.task != "classes" or int(case.numbers.max()) != 1:
+        return []
+    start, numbers = time.perf_counter(), case.numbers
+    permuted = replace(case, labels=case.labels[np.random.default_rng(2).permutation(case.n_rows)])
+    test = HiddenTest(permuted, params, say)
+    own = test.codes[case.passive]
+    value = max(by_frequency(order, numbers) for order in main_directions(cut_columns(test.kept(), own)))
+    without = max(float(np.bincount(numbers).max() / case.n_rows), labels_of_clusters(own, numbers))
+    words = "the forest was grown on permuted labels, and the attack is marked with the true ones"
+    seconds = time.perf_counter() - start
+    return [
+        Finding(
+            other_party(case), CONTROL, "labels", "own splits", "labels read", value, without, CLUSTERS, words, seconds
+        )
     ]
 
 
@@ -157,7 +183,7 @@ class HiddenTest:
             words = f"chances of every row, fitted to {len(trees.counts):,} counts of {trees.n_trees} trees"
             found.append(self._of_values(name, role, victim, "fit to all counts", place, start, words))
         start = time.perf_counter()
-        cuts = cut_columns(self._kept(), self.codes[case.passive])
+        cuts = cut_columns(self.kept(), self.codes[case.passive])
         order = main_directions(cuts)[0]
         places = np.repeat(order[:, None], len(case.columns[case.holder]), axis=1)
         words = "the main direction of its cut columns, as a guess of each column"
@@ -205,7 +231,8 @@ class HiddenTest:
 
     # --- labels ---
 
-    def _kept(self) -> KeepSplits:
+    def kept(self) -> KeepSplits:
+        """What the curious party is told at the end: its own splits, and the shape of the trees."""
         return next(
             m
             for _, to, m in self.tape.seen_by(self.case.passive)
@@ -224,22 +251,16 @@ class HiddenTest:
         self.say("attacking labels, protection=hidden")
         start, numbers, own = time.perf_counter(), case.numbers, self.codes[case.passive]
         largest = float(np.bincount(numbers).max() / case.n_rows)
-        cuts = cut_columns(self._kept(), own)
+        without = max(largest, labels_of_clusters(own, numbers))
+        cuts = cut_columns(self.kept(), own)
         value = max(by_frequency(order, numbers) for order in main_directions(cuts))
-        alone = own.T - own.T.mean(axis=0)
-        without = max(
-            by_frequency(order, numbers) for order in main_directions(alone / np.maximum(alone.std(axis=0), 1))
-        )
         words = (
-            f"columns are cut where labels change, and their main direction is close to the label; the better of two "
-            f"directions, named by one known row. The main directions of all own columns, without any message: "
-            f"{without:.3f}"
+            "columns are cut where labels change, and their main direction is close to the label; the better of two "
+            f"directions, named by one known row. The largest class: {largest:.3f}"
         )
         seconds = time.perf_counter() - start
         found = [
-            Finding(
-                role, HIDDEN, "labels", "own splits", "labels read", value, largest, "largest class", words, seconds
-            )
+            Finding(role, HIDDEN, "labels", "own splits", "labels read", value, without, CLUSTERS, words, seconds)
             for role in (other_party(case), second_server(case))
         ]
         found.append(self._known_labels(cuts))
@@ -256,10 +277,10 @@ class HiddenTest:
                 "large nodes that are leaves",
                 "labels read",
                 on_labels.matched_at_best(groups.group, numbers),
-                largest,
-                "largest class",
+                without,
+                CLUSTERS,
                 "a large node below its own splits alone has rows that it knows; as a leaf it is pure: "
-                f"{int(view.leaves.pure.sum())} such nodes",
+                f"{int(view.leaves.pure.sum())} such nodes. The largest class: {largest:.3f}",
                 time.perf_counter() - start,
             )
         )

@@ -70,6 +70,21 @@ def by_frequency(order: NDArray[np.float64], numbers: NDArray[np.int64]) -> floa
     return max(float(((numbers == 1) == upper).mean()), float(((numbers == 1) == lower).mean()))
 
 
+def labels_of_clusters(own: NDArray[np.int64], numbers: NDArray[np.int64]) -> float:
+    """Labels that the main directions of own columns read without any message: of their bins, and of all their cuts.
+
+    What an attack reads from cuts that a forest has chosen counts as leaked only where it is more than this.
+    """
+    bins = own.T - own.T.mean(axis=0)
+    deviation = bins.std(axis=0)
+    sides = [(column <= cut).astype(np.float64) for column in own for cut in np.unique(column)[:-1]]
+    tried = [bins / np.where(deviation > 0, deviation, 1.0)]
+    if sides:
+        cuts = np.stack(sides, axis=1)
+        tried.append(cuts - cuts.mean(axis=0))
+    return max(by_frequency(order, numbers) for columns in tried for order in main_directions(columns))
+
+
 def from_known_labels(
     columns: NDArray[np.float64], known: NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> NDArray[np.int64]:

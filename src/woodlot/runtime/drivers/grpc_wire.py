@@ -182,6 +182,12 @@ def spawn(work: Coroutine[Any, Any, T]) -> Future[T]:
     return asyncio.run_coroutine_threadsafe(work, event_loop())
 
 
+def call_later(seconds: float, call: Callable[[], object]) -> None:
+    """Call something quick, in the event loop, after some seconds; from any thread."""
+    loop = event_loop()
+    loop.call_soon_threadsafe(lambda: loop.call_later(seconds, call))
+
+
 def limit_wait(future: Future[Any], seconds: float, on_late: Callable[[], object]) -> None:
     """Call something quick, in the event loop, unless a future is done in some seconds; from any thread."""
     loop = event_loop()
