@@ -18,6 +18,7 @@ from woodlot.estimators.input_tables import class_array
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
+    WeightedForest,
     WholeForest,
     WholeForestClassifier,
     WholeForestRegressor,
@@ -33,7 +34,7 @@ from woodlot.protocols.vertical.files import StoredForest
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
 
 
-class _LocalMethod(WholeForest):
+class _LocalMethod(WeightedForest):
     def _plan(self, seed: int) -> LocalPlan:
         return LocalPlan(**growth_fields(self.get_params(deep=False), self._task, seed))
 

@@ -25,7 +25,7 @@ _ROWS = """
     FillLeaves GrowOn GrownTrees LocalTrees ThresholdsProposed
     OutOfBagAnswers Predictions RateAnswers TakeAnswers
     Advance Descend LinearStarted PartialScores Residuals Scores
-    CountValues DrawByClass DrawRows
+    CountValues DrawByClass DrawByWeight DrawRows
     ExpandLeaves FinishConstruction LabelsSent SplitVectors
     AnswersOpened OpenDifferences RowsTested TestRows
     CompareAtHelper CompareAtService HelperCompared ServiceCompared
@@ -58,7 +58,7 @@ _NUMBERS = """
 _NOTHING = """
     OpenAlignment SealedSecret SecretTaken SendRequests SendTokens
     Away Unanswered
-    AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues CountClasses CountScores
+    AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues CountClasses CountScores CountWeights
     CountOutside DescribeColumns TellQuantiles
     DescribeRows GrowAlone SchemaInUse
     AlignmentKept AskAudit AskFederation AskJob AskModel AskPredictions AskReceipt AuditReport CancelJob Declined
