@@ -41,7 +41,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(tmp_path_factory.mktemp("drift"), tables, labels=("late",))
     for own in made.settings.values():
         own["policy"] |= {"protocols": KINDS, "catalog": ["names"]}
-    with processes(made):
+    with processes(made) as started:
+        started.wait_connected()
         yield made
 
 

@@ -141,7 +141,7 @@ def test_a_table_that_was_used_without_privacy_is_not_said_to_be_safe(world: Wor
         ({"min_samples_leaf": 0}, {}, "min_samples_leaf"),
         ({"kind": "extra-trees", "privacy": {"kind": "local", "epsilon": -1}}, {}, "forest.privacy: epsilon must be"),
         ({"kind": "local"}, {"layout": "columns", "y": "anna.ill"}, "layout = 'rows'"),
-        ({}, {"sample_weight": "anna.age"}, "forests over rows take no weights"),
+        ({"kind": "collaborative"}, {"sample_weight": "age"}, "'collaborative' take no sample_weight"),
     ],
 )
 def test_settings_that_make_no_sense(world: World, forest: dict[str, Any], job: dict[str, Any], words: str) -> None:

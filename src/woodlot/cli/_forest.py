@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from woodlot.exceptions import ConfigError
@@ -169,9 +170,9 @@ def _privacy(settings: Mapping[str, Any], origin: str) -> Any:
         raise ConfigError(f"{origin}: forest.privacy: {error}") from None
 
 
-def row_plan_for(estimator: WholeForest, origin: str) -> HorizontalPlan:
+def row_plan_for(estimator: WholeForest, origin: str, *, weighted: bool = False) -> HorizontalPlan:
     """What is to be grown over rows; a parameter with a value that it cannot have is an error."""
-    return _planned(estimator.make_plan, origin)
+    return _planned(partial(estimator.make_plan, weighted=weighted), origin)
 
 
 def _with_settings(kind: type[E], task: str, settings: Mapping[str, Any], origin: str) -> E:

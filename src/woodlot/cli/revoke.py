@@ -58,7 +58,8 @@ def revoke(
     sample_weight: Annotated[
         str | None,
         typer.Option(
-            metavar="PARTY.COLUMN", help="Weights of the rows, as in the training. Every party gets them in clear."
+            metavar="PARTY.COLUMN",
+            help="Weights of the rows, as in the training. Every party gets them in clear, but for a forest over rows.",
         ),
     ] = None,
     allow_two: Annotated[

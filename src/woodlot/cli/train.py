@@ -92,7 +92,9 @@ def train(
     sample_weight: Annotated[
         str | None,
         typer.Option(
-            metavar="PARTY.COLUMN", help="Weights of the rows, where the label is. Every party gets them in clear."
+            metavar="PARTY.COLUMN",
+            help="Weights of the rows, where the label is. Every party gets them in clear. COLUMN for a forest over "
+            "rows, whose parties keep them.",
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="What to call the model.")] = None,
@@ -340,10 +342,10 @@ def _row_order(config: JobConfig, origin: str) -> Callable[[Any], Order]:
 
     job = config.job
     estimator = make_row_estimator(job.task, config.forest, origin)
-    plan = row_plan_for(estimator, origin)
+    plan = row_plan_for(estimator, origin, weighted=job.sample_weight is not None)
 
     def order(federation: ConnectedRowFederation) -> Order:
-        return federation.train_rows_order(plan, job.y, settings_of(estimator), job.name or "")
+        return federation.train_rows_order(plan, job.y, settings_of(estimator), job.name or "", job.sample_weight)
 
     return order
 

@@ -79,4 +79,5 @@ def revocation_order(
     rows = ConnectedRowFederation(federation.client, federation.tables)
     if held_out is not None:
         rows = rows.split(held_out[0], seed=held_out[1])[0]
-    return rows.revoke_rows_order(model, estimator.make_plan(), label, leaver, 3 if level is None else level)
+    plan = estimator.make_plan(weighted=weight is not None)
+    return rows.revoke_rows_order(model, plan, label, leaver, 3 if level is None else level, weight)

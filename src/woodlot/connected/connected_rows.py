@@ -80,16 +80,21 @@ class ConnectedRowFederation(ConnectedFederation):
 
     # --- orders ---
 
-    def _parts(self, parties: Sequence[str], label: str | None) -> dict[str, Any]:
-        return self.order_fields({p: self.part(p, label=label) for p in parties})
+    def _parts(self, parties: Sequence[str], label: str | None, weight: str | None = None) -> dict[str, Any]:
+        return self.order_fields({p: self.part(p, label=label, weight=weight) for p in parties})
 
     def train_rows_order(
-        self, plan: HorizontalPlan, label: str, settings: Mapping[str, Any], name: str = ""
+        self,
+        plan: HorizontalPlan,
+        label: str,
+        settings: Mapping[str, Any],
+        name: str = "",
+        weight: str | None = None,
     ) -> TrainRowsOrder:
-        """An order to grow a whole forest; every party has a column of the label's name."""
+        """An order to grow a whole forest; every party has a column of the label's name, and of the weight's."""
         from woodlot.jobs.rows.rows_orders import TrainRowsOrder
 
-        fields = self._parts(self.parties, label) | self._row_fields()
+        fields = self._parts(self.parties, label, weight) | self._row_fields()
         return TrainRowsOrder(**fields, plan=plan, settings=json.dumps(settings), name=name)
 
     def without(self, party: str) -> ConnectedRowFederation:
@@ -99,7 +104,13 @@ class ConnectedRowFederation(ConnectedFederation):
         return rest
 
     def revoke_rows_order(
-        self, model: ModelFacts, plan: HorizontalPlan, label: str, leaver: str, level: int
+        self,
+        model: ModelFacts,
+        plan: HorizontalPlan,
+        label: str,
+        leaver: str,
+        level: int,
+        weight: str | None = None,
     ) -> RevokeRowsOrder:
         """An order to take a party out of a whole forest: the others grow it again."""
         from woodlot.jobs.rows.rows_orders import RevokeRowsOrder
@@ -112,8 +123,8 @@ class ConnectedRowFederation(ConnectedFederation):
         if absent:
             raise DataError(f"name the tables of {absent} too: all parties that stay grow the forest again")
         return RevokeRowsOrder(
-            **self._parts(staying, label), **self._row_fields(), plan=plan, settings=model.settings, name=model.name,
-            model=model.model, leaver=leaver,
+            **self._parts(staying, label, weight), **self._row_fields(), plan=plan, settings=model.settings,
+            name=model.name, model=model.model, leaver=leaver,
         )  # fmt: skip
 
     def evaluate_rows_order(
@@ -154,6 +165,15 @@ class ConnectedRowFederation(ConnectedFederation):
             return {}, self._label, False
         return super().row_targets_of(y, task)
 
+    def row_weights_of(self, sample_weight: Any) -> tuple[dict[str, Any], str | None]:
+        """None, and their column: only the parties see them."""
+        if not isinstance(sample_weight, str):
+            raise DataError(
+                "on a connected federation sample_weight names the weights' column, which every party has: "
+                "sample_weight='column'"
+            )
+        return {}, sample_weight
+
     def in_folds(self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None) -> FoldedRows:
         """This federation as scikit-learn's X with one row for each fold."""
         chosen = copy.copy(self.choose_columns(features, exclude, y))
@@ -177,12 +197,13 @@ class ConnectedRowFederation(ConnectedFederation):
         targets: Mapping[str, Target],
         *,
         label: str | None = None,
+        weight: str | None = None,
         settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Have a whole forest grown."""
-        order = self.train_rows_order(plan, _named(label), settings())
+        order = self.train_rows_order(plan, _named(label), settings(), weight=weight)
         return whole_grown_forest(self._have_grown(order, on_progress))
 
     def take_out_client(
@@ -193,12 +214,13 @@ class ConnectedRowFederation(ConnectedFederation):
         leaver: str,
         level: int,
         *,
+        weight: str | None = None,
         here: Callable[[RowFederation], Receipt],
         keep: Callable[[GrownForest, Account, AnyFederation, Receipt], None],
     ) -> Receipt:
         """Have a party leave a whole forest."""
         facts = self.client.model(model_of(forest)).facts
-        done = self.run(self.revoke_rows_order(facts, plan, _named(label), leaver, level))
+        done = self.run(self.revoke_rows_order(facts, plan, _named(label), leaver, level, weight))
         receipt = self.client.receipt(done.job)
         keep(*whole_grown_forest(self.client.model(done.job)), self.without(leaver), receipt)
         return receipt

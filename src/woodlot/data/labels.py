@@ -73,13 +73,11 @@ def check_weights(sample_weight: Any, y: Any) -> NDArray[np.float64] | None:
         sample_weight = np.full(len(y), sample_weight)
     if isinstance(sample_weight, str):
         raise ValueError("sample_weight must be an array of weights; only on a federation it names a column")
-    weights = _numbers(sample_weight)
+    weights = finite_weights(sample_weight)
     if weights.ndim != 1:
         raise ValueError("Sample weights must be 1D array or scalar")
     if len(weights) != len(y):
         raise ValueError(f"Found input variables with inconsistent numbers of samples: {[len(y), len(weights)]}")
-    if (weights < 0).any():
-        raise ValueError("Negative values in data passed to `sample_weight`.")
     if not (weights > 0).any():
         raise ValueError("Sample weights must contain at least one non-zero number.")
     with np.errstate(over="ignore"):
@@ -89,8 +87,8 @@ def check_weights(sample_weight: Any, y: Any) -> NDArray[np.float64] | None:
     return np.asarray(weights)
 
 
-def _numbers(sample_weight: Any) -> NDArray[np.float64]:
-    """Weights as finite numbers."""
+def finite_weights(sample_weight: Any) -> NDArray[np.float64]:
+    """Weights as finite numbers, none below 0."""
     given = np.asarray(sample_weight)
     try:
         weights = given.astype(np.float64) if given.dtype.kind in "biufO" else None
@@ -103,4 +101,6 @@ def _numbers(sample_weight: Any) -> NDArray[np.float64]:
         raise ValueError(f"sample_weight must be numbers; it holds {', '.join(held)}")
     if not np.isfinite(weights).all():
         raise ValueError("Input sample_weight contains NaN or infinity.")
+    if (weights < 0).any():
+        raise ValueError("Negative values in data passed to `sample_weight`.")
     return weights

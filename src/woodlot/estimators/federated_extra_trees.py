@@ -87,7 +87,14 @@ class _ExtraTrees(WholeForest):
             return None
         return Target.of_classes(np.asarray(self.classes)).classes
 
-    def _grow(self, federation: AnyFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
+    def _grow(
+        self,
+        federation: AnyFederation,
+        targets: Mapping[str, Target],
+        label: str | None,
+        seed: int,
+        weight: str | None = None,
+    ) -> None:
         knots, categories = declared_of(self.declared)
         classes = self._public_classes()
         if label is None:  # one table at hand: what is not declared is what all of it has

@@ -11,7 +11,7 @@ import msgspec
 from woodlot.estimators.input_tables import name_class_weights
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
-    WholeForest,
+    WeightedForest,
     WholeForestClassifier,
     WholeForestRegressor,
     growth_fields,
@@ -22,7 +22,7 @@ from woodlot.protocols.rows.methods import HorizontalPlan
 from woodlot.runtime.audit import Account
 
 
-class _LosslessMethod(WholeForest):
+class _LosslessMethod(WeightedForest):
     bins: Any
     oob_score: bool
 

@@ -68,6 +68,8 @@ class RowTraining:
         What was grown.
     params : mapping
         The estimator's parameters then.
+    weight : str or None
+        The column of the weights of rows, where the clients have one.
     """
 
     federation: AnyFederation
@@ -75,6 +77,7 @@ class RowTraining:
     label: str | None
     plan: HorizontalPlan
     params: Mapping[str, Any]
+    weight: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +119,7 @@ def revoke_client(
         become(model, changed, receipt)
 
     return training.federation.take_out_client(
-        former, training.plan, training.label, client, level, here=here, keep=keep
+        former, training.plan, training.label, client, level, weight=training.weight, here=here, keep=keep
     )
 
 
@@ -180,7 +183,7 @@ def _without(model: WholeForest, training: RowTraining, federation: RowFederatio
             )  # fmt: skip
         cost = cost_of(account.cost, int(left.regrown.sum()))
     else:
-        changed._grow(rest, targets, training.label, plan.seed)
+        changed._grow(rest, targets, training.label, plan.seed, training.weight)
         structure = changed.forest_.coordinator.structure
         _set(changed, model, changed.forest_, changed.forest_.memo.training)
         counts = (_sizes(former.coordinator.structure, structure), _sizes(structure, former.coordinator.structure))

@@ -19,6 +19,7 @@ from woodlot.estimators.origin import Origin
 from woodlot.estimators.private_forest import PrivateForestClassifier, PrivateForestRegressor
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
+    WeightedForest,
     WholeForest,
     WholeForestClassifier,
     WholeForestRegressor,
@@ -34,7 +35,7 @@ from woodlot.protocols.vertical.files import StoredForest
 from woodlot.runtime.audit import Cost, DisclosureRow, Disclosures
 
 
-class _LocalMethod(WholeForest):
+class _LocalMethod(WeightedForest):
     def _plan(self, seed: int) -> LocalPlan:
         return LocalPlan(**growth_fields(self.get_params(deep=False), self._task, seed))
 

@@ -6,17 +6,18 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from woodlot.data.labels import check_classes, check_targets
+from woodlot.data.labels import check_classes, check_targets, check_weights
 from woodlot.data.partition import deal_evenly
 from woodlot.data.tables import read_table
 from woodlot.estimators.callbacks import CallbackSupportMixin, begin_fit, end_fit, fit_progress, watched
@@ -39,9 +40,10 @@ from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
-from woodlot.protocols.rows.methods import HorizontalPlan
+from woodlot.protocols.rows.lossless import LosslessPlan
+from woodlot.protocols.rows.methods import HorizontalPlan, counts_copies
 from woodlot.protocols.rows.row_claims import claim_of
-from woodlot.protocols.rows.row_labels import target_of
+from woodlot.protocols.rows.row_labels import row_weights, target_of
 from woodlot.protocols.rows.row_messages import Task
 from woodlot.protocols.vertical.files import StoredForest, save_parts
 from woodlot.runtime.audit import Account, Cost, Disclosures
@@ -85,21 +87,25 @@ class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC): 
         -------
         self
         """
+        return self._fit(X, y, None, features, exclude)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, features: Any, exclude: Any) -> Self:
         seed = self._check()
         begin_fit(self)
         with fitting(self) as grown:
             federation = as_federation(X)
             if federation is None:
                 refuse_choice(features, exclude)
-                grown._fit_table(X, y, seed)
+                grown._fit_table(X, y, sample_weight, seed)
             else:
-                grown._fit_federation(federation, y, seed, features, exclude)
+                grown._fit_federation(federation, y, sample_weight, seed, features, exclude)
         end_fit(self)
         return self
 
-    def make_plan(self) -> HorizontalPlan:
+    def make_plan(self, *, weighted: bool = False) -> HorizontalPlan:
         """What would be grown, once the parameters are checked; for orders."""
-        return self._plan(self._check())
+        plan = self._plan(self._check())
+        return with_weights(plan) if weighted else plan
 
     def _check(self) -> int:
         """Check the parameters; returns the seed."""
@@ -109,32 +115,69 @@ class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC): 
     def _check_parameters(self) -> None:
         check_parameters(self)
 
-    def _fit_table(self, X: Any, y: Any, seed: int) -> None:
+    def _fit_table(self, X: Any, y: Any, sample_weight: Any, seed: int) -> None:
         table, y = check_table(self, X, y)
         y = self._check_labels(y)
         client, names = deal_rows(self.parties, table.n_rows, derive_seed(seed, "dealing"))
         federation = RowFederation.dealt_rows(table, client, names, seed)
         targets = {name: target_of(y[client == k], self._task) for k, name in enumerate(names)}
+        weights = check_weights(sample_weight, y)
+        if weights is not None:
+            given = {name: weights[client == k] for k, name in enumerate(names)}
+            targets = self._weighted(targets, given)
         self._origin = Origin(table.names, None, None, self.criterion)
         self._seen = SeenRows()
         self._grow(federation, targets, None, seed)
 
-    def _fit_federation(self, federation: AnyFederation, y: Any, seed: int, features: Any, exclude: Any) -> None:
+    def _weighted(self, targets: Mapping[str, Target], weights: Mapping[str, Any]) -> dict[str, Target]:
+        """The targets of clients in this process with their weights, checked as clients elsewhere check them."""
+        copies = counts_copies(self._plan(0))
+        checked = {}
+        for name, target in targets.items():
+            n_rows = len(target.numbers) + len(target.values)
+            try:
+                checked[name] = replace(target, weights=row_weights(weights[name], n_rows, copies=copies))
+            except DataError as error:
+                raise DataError(f"{name}: {error}") from None
+        return checked
+
+    def _fit_federation(
+        self, federation: AnyFederation, y: Any, sample_weight: Any, seed: int, features: Any, exclude: Any
+    ) -> None:
         label, made = y, False
         if isinstance(y, str):
             targets = federation.row_targets(y, self._task)
         else:
             targets, label, made = federation.row_targets_of(y, self._task)
+        weight = None
+        if sample_weight is not None:
+            weights, weight = federation.row_weights_of(sample_weight)
+            targets = self._weighted(targets, weights)
         self._origin = Origin((), None, None if made else label, self.criterion)
-        self._grow(federation.choose_columns(features, exclude, label), targets, label, seed)
+        self._grow(federation.choose_columns(features, exclude, label), targets, label, seed, weight)
         self.n_features_in_ = len(self.forest_.coordinator.feature_keys)
         self._seen = SeenRows(federation)
 
-    def _grow(self, federation: AnyFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
-        self._grow_plan(self._plan(seed), federation, targets, label)
+    def _grow(
+        self,
+        federation: AnyFederation,
+        targets: Mapping[str, Target],
+        label: str | None,
+        seed: int,
+        weight: str | None = None,
+    ) -> None:
+        plan = self._plan(seed)
+        if weight is not None or any(target.weights is not None for target in targets.values()):
+            plan = with_weights(plan)
+        self._grow_plan(plan, federation, targets, label, weight)
 
     def _grow_plan(
-        self, plan: HorizontalPlan, federation: AnyFederation, targets: Mapping[str, Target], label: str | None
+        self,
+        plan: HorizontalPlan,
+        federation: AnyFederation,
+        targets: Mapping[str, Target],
+        label: str | None,
+        weight: str | None = None,
     ) -> None:
         """Grow a forest; ``targets`` are those of the clients in this process."""
         with fit_progress(self, "growing trees") as show:
@@ -142,12 +185,13 @@ class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC): 
                 plan,
                 targets,
                 label=label,
+                weight=weight,
                 settings=partial(settings_of, self),
                 n_jobs=effective_jobs(self.n_jobs),
                 on_progress=show,
             )
         self._keep(plan, forest, account)
-        self._remember(plan, federation, targets, label)
+        self._remember(plan, federation, targets, label, weight)
         if not targets:  # whether every client's rows are of one class is not known here
             self._warn_if_constant(plan, "found none: their rows may be of one class, or too few for min_samples_leaf")
             return
@@ -186,9 +230,10 @@ class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC): 
         federation: AnyFederation,
         targets: Mapping[str, Target],
         label: str | None,
+        weight: str | None,
     ) -> None:
         """Keep what a revocation needs, as long as this model lives."""
-        self.forest_.memo.training = RowTraining(federation, targets, label, plan, self.get_params(deep=False))
+        self.forest_.memo.training = RowTraining(federation, targets, label, plan, self.get_params(deep=False), weight)
 
     def _growth_parameters(self) -> dict[str, Any]:
         """The parameters of growth that all methods have, under their common names."""
@@ -357,6 +402,35 @@ class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC): 
         return tags
 
 
+class WeightedForest(WholeForest):
+    """A whole forest whose clients can have weights of rows."""
+
+    @watched
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, features: Any = None, exclude: Any = None
+    ) -> Self:
+        """Grow the forest. If it fails, the model is what it was before.
+
+        Parameters
+        ----------
+        X : array, data frame, Arrow table or Federation
+            One table, whose rows are dealt to simulated clients (see ``parties``); or a federation of layout "rows".
+        y : array-like or str
+            Labels; on a federation the name of their column, which every client has. In one process also an array with
+            one label per row, such as ``fed["column"]``, which is then not learnt from.
+        sample_weight : array-like or str, optional
+            Weights of rows; on a federation the name of their column, which every client has and nothing is learnt
+            from. With ``bootstrap=True`` how often a row is drawn compared with others; otherwise how often it counts.
+        features, exclude : sequence of str, optional
+            On a federation in this process, the columns to learn from, or not to learn from, at every client.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(X, y, sample_weight, features, exclude)
+
+
 class WholeForestClassifier(ClassifierMixin, WholeForest):  # type: ignore[misc]
     """The classifier's part."""
 
@@ -397,6 +471,15 @@ class WholeForestRegressor(RegressorMixin, WholeForest):  # type: ignore[misc]
 
 
 # --- parameters ---
+
+
+def with_weights(plan: HorizontalPlan) -> HorizontalPlan:
+    """The plan with weights of rows."""
+    if not isinstance(plan, LosslessPlan | LocalPlan):
+        raise DataError(
+            f"forests of the method {plan.method!r} take no sample_weight; use HorizontalForest* (lossless)"
+        )
+    return msgspec.structs.replace(plan, row_weights=True)
 
 
 def growth_fields(params: Mapping[str, Any], task: Task, seed: int) -> dict[str, Any]:

@@ -510,6 +510,18 @@ class AnyFederation(ABC):
             raise DataError(_NEEDS_ROWS)
         raise DataError("on a federation y names the labels' column, which every client has, such as y='default'")
 
+    def row_weights_of(self, sample_weight: Any) -> tuple[dict[str, Any], str | None]:
+        """Every client's weights of rows, from the name of their column or an array of one weight per row.
+
+        Returns
+        -------
+        weights : dict of str to array
+            By client, as it has them; none where only the clients see them.
+        column : str or None
+            Where they have come from, which is not to be learnt from.
+        """
+        raise DataError(_NEEDS_ROWS)
+
     def answer_rows(self, answer: Callable[[Table], NDArray[np.float64]]) -> NDArray[np.float64]:
         """What ``answer`` makes of each client's table, one line per row, in the order of the federation's rows."""
         raise DataError(
@@ -523,6 +535,7 @@ class AnyFederation(ABC):
         targets: Mapping[str, Target],
         *,
         label: str | None = None,
+        weight: str | None = None,
         settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
@@ -537,6 +550,8 @@ class AnyFederation(ABC):
             What ``row_targets`` gives.
         label : str, optional
             The labels' column, which is not learnt from; None for one table whose rows were dealt.
+        weight : str, optional
+            The column of weights, which is not learnt from either.
         settings, n_jobs, on_progress
             As for ``fit_forest``.
 
@@ -555,6 +570,7 @@ class AnyFederation(ABC):
         leaver: str,
         level: int,
         *,
+        weight: str | None = None,
         here: Callable[[RowFederation], Receipt],
         keep: Callable[[GrownForest, Account, AnyFederation, Receipt], None],
     ) -> Receipt:
@@ -567,7 +583,7 @@ class AnyFederation(ABC):
         keep : callable
             Given the forest that a coordinator has regrown, the account of it, who stays, and the coordinator's
             receipt.
-        forest, plan, label, leaver, level
+        forest, plan, label, leaver, level, weight
             As for ``grow`` and ``take_out``.
         """
         raise DataError(_NEEDS_ROWS)

@@ -179,19 +179,39 @@ class RowFederation(Federation):
     def row_targets_of(self, y: Any, task: Task) -> tuple[dict[str, Target], str | None, bool]:
         """Give every client the labels of its rows."""
         values, column = one_per_row(y, self.n_rows, "y"), column_of(y)
-        placed = values
-        if self._order is not None:
-            placed = np.empty_like(values)
-            placed[self._order] = values
+        placed = self._placed(values)
         if column is None:
             common = [name for name in next(iter(self._members.values())).table.names if self._has_column(name)]
             members = self._members.values()
             column = found_column(placed, {name: [member.table.column(name) for member in members] for name in common})
-        first = np.cumsum([member.table.n_rows for member in self._members.values()])[:-1]
-        targets = {name: target_of(own, task) for name, own in zip(self._members, np.split(placed, first), strict=True)}
+        targets = {name: target_of(own, task) for name, own in self._divided(placed).items()}
         if column is None or not self._has_column(column):
             return targets, None, True
         return targets, column, not np.array_equal(values, self._label_column(column))
+
+    def _placed(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of client after client, from one value per row: the opposite of `_arranged`."""
+        if self._order is None:
+            return values
+        placed = np.empty_like(values)
+        placed[self._order] = values
+        return placed
+
+    def _divided(self, placed: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """The values of each client."""
+        first = np.cumsum([member.table.n_rows for member in self._members.values()])[:-1]
+        return dict(zip(self._members, np.split(placed, first), strict=True))
+
+    def row_weights_of(self, sample_weight: Any) -> tuple[dict[str, Any], str | None]:
+        """Give every client the weights of its rows."""
+        if isinstance(sample_weight, str):
+            self._require_column(sample_weight, "sample_weight names the weights' column")
+            return {
+                name: natural_type(member.values(sample_weight, f"the table of {name}"))
+                for name, member in self._members.items()
+            }, sample_weight
+        values, column = one_per_row(sample_weight, self.n_rows, "sample_weight"), column_of(sample_weight)
+        return self._divided(self._placed(values)), column if column is not None and self._has_column(column) else None
 
     def choose_columns(self, features: Any, exclude: Any, labels: Labels | str | None) -> RowFederation:
         """The federation with the columns that are to be learnt from, the same at every client."""
@@ -213,11 +233,11 @@ class RowFederation(Federation):
     def _has_column(self, name: str) -> bool:
         return all(name in member.table.names for member in self._members.values())
 
-    def _require_column(self, label: str) -> None:
+    def _require_column(self, label: str, what: str = "y names the labels' column") -> None:
         lacking = [name for name, member in self._members.items() if label not in member.table.names]
         if lacking:
             raise DataError(
-                f"y names the labels' column, which every client has; {label!r} is not at {lacking}: "
+                f"{what}, which every client has; {label!r} is not at {lacking}: "
                 f"{lacking[0]} has {list(self.columns(lacking[0]))}"
             )
 
@@ -269,12 +289,14 @@ class RowFederation(Federation):
         targets: Mapping[str, Target],
         *,
         label: str | None = None,
+        weight: str | None = None,
         settings: Settings,
         n_jobs: int = 1,
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Grow a whole forest; see `AnyFederation.grow`."""
-        (forest, part), account = self._run(protocol_of(plan, self.parties), plan, targets, label, n_jobs, on_progress)
+        apart = [name for name in (label, weight) if name is not None]
+        (forest, part), account = self._run(protocol_of(plan, self.parties), plan, targets, apart, n_jobs, on_progress)
         parts = {HOLDER: part}
         return GrownForest(forest, parts, parts, oob_score=forest.oob_score), account
 
@@ -286,6 +308,7 @@ class RowFederation(Federation):
         leaver: str,
         level: int,
         *,
+        weight: str | None = None,
         here: Callable[[RowFederation], Receipt],
         keep: Callable[[GrownForest, Account, AnyFederation, Receipt], None],
     ) -> Receipt:
@@ -318,18 +341,18 @@ class RowFederation(Federation):
         protocol = grow_without(
             plan, rest.parties, forest.coordinator, forest.parts[HOLDER], self.parties.index(leaver)
         )
-        return rest._run(protocol, plan, targets, label, n_jobs, on_progress)
+        return rest._run(protocol, plan, targets, [] if label is None else [label], n_jobs, on_progress)
 
     def _run(
         self,
         protocol: Rounds,
         plan: HorizontalPlan,
         targets: Mapping[str, Target],
-        label: str | None,
+        apart: Sequence[str],
         n_jobs: int,
         on_progress: Callable[[Progress], None] | None,
     ) -> tuple[Any, Account]:
-        """Run a protocol with all clients.
+        """Run a protocol with all clients. The columns ``apart``, the label's first, are not learnt from.
 
         It is a job of its own, as between organisations: what it draws is drawn for it, and paid for.
         """
@@ -339,13 +362,13 @@ class RowFederation(Federation):
         for name, member in self._members.items():
             own = Holdings(
                 name=name,
-                table=member.table.select([c for c in member.table.names if c != label]),
+                table=member.table.select([c for c in member.table.names if c not in apart]),
                 target=targets[name],
                 entropy=self._entropy[name](),
                 lasting=self._lasting[name],
                 client_budget=self._client_budgets[name],
                 row_ids=self._row_ids.get(name),
-                dataset=label or "",
+                dataset=apart[0] if apart else "",
                 job=job,
                 shared_secret=common,
                 n_jobs=threads,

@@ -317,7 +317,7 @@ class JobSettings(Section, frozen=True, kw_only=True):
     tables : str or dict of str to str
         Name of the table, the same at all parties or by party.
     sample_weight : str or None
-        Weights of rows, ``"party.column"``, at the party of the label.
+        Weights of rows, ``"party.column"``, at the party of the label; with layout "rows" the column.
     name : str or None
         What to call the model.
     helper, key_service : str or None
@@ -373,11 +373,12 @@ class JobSettings(Section, frozen=True, kw_only=True):
         if self.layout == "rows" and self.lead == "holder":
             raise ValueError("lead = 'holder' is for layout 'columns'; over rows every party has labels")
         party = None if self.layout == "rows" else _party_of("y", self.y)
-        if self.sample_weight is not None:
-            if party is None:
-                raise ValueError("sample_weight is for layout 'columns'; forests over rows take no weights")
-            if _party_of("sample_weight", self.sample_weight) != party:
-                raise ValueError(f"sample_weight must be at the party of y, {party!r}, not {self.sample_weight!r}")
+        if (
+            self.sample_weight is not None
+            and party is not None
+            and _party_of("sample_weight", self.sample_weight) != party
+        ):
+            raise ValueError(f"sample_weight must be at the party of y, {party!r}, not {self.sample_weight!r}")
         if isinstance(self.tables, dict) and self.parties is None and self.tables:
             msgspec.structs.force_setattr(self, "parties", tuple(self.tables))
         if self.parties is not None:

@@ -8,7 +8,7 @@ see docs/decisions/0037-forgetting-rows.md.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from typing import Any
@@ -155,28 +155,55 @@ def draw_trees(
         Which of the distributions each row is drawn by. None: all by the first one, and without thresholds every tree
         has every row once.
     """
-    n_rows = len(keys)
-    drawn: list[tuple[NDArray[np.uint32], NDArray[np.uint8]]] = [(_NO_ROWS, _NO_WEIGHTS)] * n_trees
     groups = [] if level is None else [np.flatnonzero(level == k) for k in range(len(thresholds))]
     grouped = [keys[rows] for rows in groups]
 
-    def draw(tree: int) -> None:
-        counts, key = np.ones(n_rows, np.uint8), np.uint64(derive_seed(seed, "bootstrap", tree))
+    def counts(tree: int) -> NDArray[np.uint8]:
+        drawn, key = np.ones(len(keys), np.uint8), np.uint64(derive_seed(seed, "bootstrap", tree))
         if level is None and len(thresholds[0]):
-            draw_poisson(key, keys, thresholds[0], counts)
+            draw_poisson(key, keys, thresholds[0], drawn)
         for rows_of, own, some in zip(groups, grouped, thresholds, strict=False):
             part = np.empty(len(own), np.uint8)
             draw_poisson(key, own, some, part)
-            counts[rows_of] = part
-        rows, kept = np.empty(n_rows, np.uint32), np.empty(n_rows, np.uint8)
-        m = keep_drawn(counts, rows, kept)
+            drawn[rows_of] = part
+        return drawn
+
+    return kept_rows(counts, n_trees, n_jobs)
+
+
+def draw_weighted(
+    keys: NDArray[np.uint64], rates: NDArray[np.float64], seed: int, n_trees: int, n_jobs: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.int64]]:
+    """As `draw_trees`, each row so many times on average as its rate says; none is above `MAX_RATE`."""
+    draws = RowDraws.of(keys, 1.0, rates)
+
+    def counts(tree: int) -> NDArray[np.uint8]:
+        drawn = np.empty(len(keys), np.uint32)
+        key = np.uint64(derive_seed(seed, "bootstrap", tree))
+        draw_by_row(key, keys, draws.level, draws.first, draws.thresholds, drawn)
+        return np.minimum(drawn, _BYTE).astype(np.uint8)
+
+    return kept_rows(counts, n_trees, n_jobs)
+
+
+def kept_rows(
+    counts: Callable[[int], NDArray[np.uint8]], n_trees: int, n_jobs: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.int64]]:
+    """Row numbers and weights of all trees, and where each tree begins, from how often a tree has each row."""
+    drawn: list[tuple[NDArray[np.uint32], NDArray[np.uint8]]] = [(_NO_ROWS, _NO_WEIGHTS)] * n_trees
+
+    def keep(tree: int) -> None:
+        how_often = counts(tree)
+        rows, kept = np.empty(len(how_often), np.uint32), np.empty(len(how_often), np.uint8)
+        m = keep_drawn(how_often, rows, kept)
         drawn[tree] = rows[:m].copy(), kept[:m].copy()
 
-    run_chunks(draw, range(n_trees), n_jobs)
+    run_chunks(keep, range(n_trees), n_jobs)
     bounds = np.concatenate([[0], np.cumsum([len(rows) for rows, _ in drawn])]).astype(np.int64)
     return np.concatenate([rows for rows, _ in drawn]), np.concatenate([weights for _, weights in drawn]), bounds
 
 
+_BYTE = 255
 _NO_THRESHOLDS = np.empty(0, np.uint64)
 _NO_ROWS = np.empty(0, np.uint32)
 _NO_WEIGHTS = np.empty(0, np.uint8)

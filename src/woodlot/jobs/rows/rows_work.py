@@ -6,6 +6,7 @@ import hashlib
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,12 @@ from woodlot.protocols.core.blocks import Blocks
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.lossless.row_block import read_rows
-from woodlot.protocols.rows.methods import client_of
+from woodlot.protocols.rows.methods import client_of, counts_copies, weighs_rows
 from woodlot.protocols.rows.releases import digest_of, release_name, score_noise, tell_noisy
 from woodlot.protocols.rows.row_client import Holdings
-from woodlot.protocols.rows.row_labels import listed_numbers, target_of
+from woodlot.protocols.rows.row_labels import listed_numbers, row_weights, target_of
 from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.sums.sum_messages import OpenSums
 from woodlot.protocols.vertical.answers import match_columns
@@ -71,12 +73,7 @@ class TrainRowsWork:
             own = Holdings(
                 name=name,
                 table=_table(taken, columns, rows),
-                target=target_of(
-                    natural_type(labels if rows is None else labels[rows]),
-                    order.plan.task,
-                    order.plan.public_classes,
-                    order.plan.public_range,
-                ),
+                target=_target(taken, labels, rows),
                 entropy=lambda purpose: store.secret_for(taken.job, purpose),
                 lasting=lambda purpose: store.secret_for("rows", purpose),
                 bootstrap_secret=store.secret_for("rows", "bootstrap"),
@@ -89,7 +86,7 @@ class TrainRowsWork:
                 shared_secret=home.shared_secret,
                 allow_two=home.policy.allow_two,
                 n_jobs=home.n_jobs,
-                blocks=_blocks(taken, columns, part.label),
+                blocks=_blocks(taken, columns, part.label, part.weight),
             )
             self._client = client_of(order.plan, own)
             taken.pay_training()  # last of what can refuse here
@@ -108,6 +105,18 @@ class TrainRowsWork:
         return reply
 
 
+def _target(taken: TakenOrder[TrainRowsOrder], labels: NDArray[Any], rows: NDArray[np.int64] | None) -> Target:
+    """The labels of the rows, and their weights."""
+    plan, weight = taken.order.plan, taken.part.weight
+    own = natural_type(labels if rows is None else labels[rows])
+    target = target_of(own, plan.task, plan.public_classes, plan.public_range)
+    if weight is None:
+        return target
+    weights = taken.loaded.values(weight)
+    weights = weights if rows is None else weights[rows]
+    return replace(target, weights=row_weights(natural_type(weights), len(weights), copies=counts_copies(plan)))
+
+
 def _digest(taken: TakenOrder[TrainRowsOrder]) -> bytes:
     """Of the rows that numbers come from."""
     digest, subsets = bytes.fromhex(taken.loaded.digest), taken.order.subsets
@@ -123,9 +132,11 @@ def _table(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], rows: NDAr
     return table if rows is None else table.take(rows)
 
 
-def _blocks(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], label: str) -> Callable[[], Blocks] | None:
+def _blocks(
+    taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], label: str, weight: str | None
+) -> Callable[[], Blocks] | None:
     """Spreads the rows over the party's cluster, if it has one: each block reads its own from the source."""
-    connect, source, task = taken.home.cluster, taken.home.tables[taken.part.table], taken.order.plan.task
+    connect, source, plan = taken.home.cluster, taken.home.tables[taken.part.table], taken.order.plan
     if connect is None:
         return None
     if taken.order.subsets:
@@ -135,7 +146,7 @@ def _blocks(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], label: st
         )
 
     def block(of: range) -> tuple[Any, ...]:
-        return source, tuple(columns), label, task, of.start, of.stop
+        return source, tuple(columns), label, weight, plan.task, counts_copies(plan), of.start, of.stop
 
     return lambda: ClusterBlocks(connect(), read_rows, taken.loaded.n_rows, block)
 
@@ -143,6 +154,8 @@ def _blocks(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], label: st
 def _check_plan(taken: TakenOrder[TrainRowsOrder]) -> None:
     """Refuse what the party's policy forbids, before anything is told."""
     policy, plan = taken.home.policy, taken.order.plan
+    if weighs_rows(plan) != (taken.part.weight is not None):
+        raise DataError("the order names weights of rows that its plan does not have, or none where it has them")
     policy.check_method(plan.method)
     policy.check_trees(plan.n_estimators)
     policy.check_leaf(plan.fewest_rows)

@@ -25,7 +25,7 @@ _ROWS = """
     FillLeaves GrowOn GrownTrees LocalTrees ThresholdsProposed
     OutOfBagAnswers Predictions RateAnswers TakeAnswers
     Advance Descend LinearStarted PartialScores Residuals Scores
-    CountValues DrawByClass DrawRows
+    CountValues DrawByClass DrawByWeight DrawRows
     ExpandLeaves FinishConstruction LabelsSent SplitVectors
     AnswersOpened OpenDifferences RowsTested TestRows
     CompareAtHelper CompareAtService HelperCompared ServiceCompared
@@ -60,7 +60,7 @@ _NUMBERS = """
 _NOTHING = """
     OpenAlignment SealedSecret SecretTaken SendRequests SendTokens
     ApprovalPending Away Unanswered
-    AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues CountClasses CountScores
+    AskAllSides AskCatalog AskDrift AskExplained AskExplanation AskRowValues CountClasses CountScores CountWeights
     CountOutside DescribeColumns TellQuantiles
     CountTotals TreesTaken
     DescribeRows GrowAlone SchemaInUse

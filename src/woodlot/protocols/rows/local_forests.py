@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,7 +34,15 @@ CELLS_AT_ONCE = 1 << 22
 
 
 class LocalPlan(GrowthPlan, frozen=True, tag="local"):
-    """Each client grows its share of the trees alone."""
+    """Each client grows its share of the trees alone.
+
+    Attributes
+    ----------
+    row_weights : bool, unset by default
+        Whether clients have weights of rows.
+    """
+
+    row_weights: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 def local_forests(plan: LocalPlan, clients: Sequence[str]) -> Rounds:

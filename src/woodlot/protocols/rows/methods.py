@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
+from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.collaborative import CollaborativeClient, CollaborativePlan, collaborative_forest
 from woodlot.protocols.rows.extra_client import ExtraTreesClient
 from woodlot.protocols.rows.extra_plan import ExtraTreesPlan
@@ -55,8 +58,21 @@ def client_of(plan: HorizontalPlan, holdings: Holdings) -> HorizontalClient:
     return METHODS[type(plan)].client(plan, holdings)
 
 
+def weighs_rows(plan: HorizontalPlan) -> bool:
+    """Whether clients have weights of rows."""
+    return isinstance(plan, LosslessPlan | LocalPlan) and plan.row_weights is True
+
+
+def counts_copies(plan: HorizontalPlan) -> bool:
+    """Whether a weight of a row is the number of times that it counts, since no rows are drawn."""
+    return isinstance(plan, LosslessPlan) and not plan.bootstrap
+
+
 def _local_client(plan: LocalPlan, own: Holdings) -> HorizontalClient:
-    return LocalClient(own.name, own.table, own.target, secret=own.bootstrap_secret, plan=plan, n_jobs=own.n_jobs)
+    table, target, weights = own.table, own.target, own.target.weights
+    if weights is not None and not (weights > 0).any():  # a client of no weight grows no trees, as one without rows
+        table, target = table.take(np.empty(0, np.int64)), Target((), np.empty(0, np.int64), np.empty(0))
+    return LocalClient(own.name, table, target, secret=own.bootstrap_secret, plan=plan, n_jobs=own.n_jobs)
 
 
 def _collaborative_client(plan: CollaborativePlan, own: Holdings) -> HorizontalClient:

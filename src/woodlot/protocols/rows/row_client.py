@@ -370,9 +370,11 @@ class HorizontalClient(MessageHandler):
             raise RemoteProtocolError("the settings of growth are out of range")
         if self.plan is not None and settings != self.plan.settings(n_features):
             raise RemoteProtocolError("the settings of growth are not those that were ordered")
+        weights, factor = (None, 1.0) if n_rows == 0 else self.target.integer_weights(balanced=False, class_weight=())
         n_draws = n_rows
         if settings.bootstrap and share is not None:
-            n_draws = share if isinstance(share, int) else max(1, int(share * n_rows))
+            total = n_rows if weights is None else float(weights.sum()) / factor
+            n_draws = share if isinstance(share, int) else max(1, int(share * total))
         seed = derive_seed(settings.bootstrap_seed, f"rows of {self.name}", secret=self._secret)
         growth = Growth(
             rules=GrowthRules(
@@ -384,11 +386,12 @@ class HorizontalClient(MessageHandler):
                 whole_tree=False,
             ),
             n_candidates=settings.n_candidates,
-            bootstrap=Bootstrap(seed if settings.bootstrap else None, n_draws, None),
+            bootstrap=Bootstrap(seed if settings.bootstrap else None, n_draws, weights),
             seed=settings.order_seed,
             n_jobs=self.n_jobs,
         )
-        return self._field(max(n_draws, n_rows)), growth
+        in_tree = n_rows if weights is None or settings.bootstrap else int(weights.sum())
+        return self._field(max(n_draws, in_tree)), growth
 
     def _field(self, heaviest: int) -> Field:
         """The rows with labels as the search takes them; targets in fixed point for trees of this weight."""

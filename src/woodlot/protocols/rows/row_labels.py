@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.labels import check_classes, check_targets
+from woodlot.data.labels import check_classes, check_targets, finite_weights
+from woodlot.exceptions import DataError
 from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.row_messages import Task
 
 UNLISTED = -1
 """The number of a label that is not in the public list of classes, or is missing."""
+
+MOST_WEIGHT_BITS = 16
+"""No weight of a row is above 2 to this power."""
+MOST_COPIES = 255
+"""The largest weight of a row that is not drawn: it counts as so many copies."""
 
 _TRUTH = {"true": True, "false": False}
 
@@ -46,6 +52,39 @@ def target_of(
     if public_range is not None and task == "targets":
         return Target((), np.empty(0, np.int64), np.array([_number(value) for value in y.tolist()]))
     return Target.of_classes(check_classes(y)) if task == "classes" else Target.of_values(check_targets(y))
+
+
+def row_weights(values: Any, n_rows: int, *, copies: bool) -> NDArray[np.float64]:
+    """A client's weights of rows, checked; all of them may be 0.
+
+    Parameters
+    ----------
+    values : array-like
+        As the client has them.
+    n_rows : int
+        Of the client.
+    copies : bool
+        Whether rows are not drawn: a weight is then the number of times that a row counts.
+
+    Raises
+    ------
+    DataError
+        If they cannot be used; no weight is told.
+    """
+    if n_rows == 0:
+        return np.empty(0)
+    try:
+        weights = finite_weights(values)
+    except ValueError as error:
+        raise DataError(str(error)) from None
+    if weights.shape != (n_rows,):
+        raise DataError(f"sample_weight must have one weight for each of the {n_rows:,} rows")
+    most = MOST_COPIES if copies else 2**MOST_WEIGHT_BITS
+    if float(weights.max()) > most:
+        raise DataError(f"sample_weight has weights above {most:,}; scale them, so that they are 1 on average")
+    if copies and not (weights == np.floor(weights)).all():
+        raise DataError("with bootstrap=False sample_weight must be whole numbers: how often a row counts")
+    return weights
 
 
 def listed_numbers(labels: Sequence[Any], public: tuple[ClassName, ...]) -> NDArray[np.int64]:

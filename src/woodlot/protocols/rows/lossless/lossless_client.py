@@ -8,7 +8,8 @@ States are those of `HorizontalClient`. Within *ready*::
     CountValues   quantiles of columns; at most so many prefixes per column as quantiles take; of all clients' values,
                   also where others of their sums can spare some
     CountClasses  rows of each class, where the plan has class weights
-    DrawRows      once, or DrawByClass: begins the trees
+    CountWeights  the same with their weights, where the plan has weights of rows
+    DrawRows      once, or DrawByClass, or DrawByWeight: begins the trees
     CountCells    level ``_level`` once more (other nodes or features), or level ``_level + 1``
     ScoreLeftOut  one forest, where the plan has an out-of-bag score
 
@@ -34,7 +35,7 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import row_messages as msg
 from woodlot.protocols.rows.lossless import lossless_messages
 from woodlot.protocols.rows.lossless.left_out import leaves_of, numbers_of
-from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, MOST_BINS, LosslessPlan
+from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, MOST_BINS, LosslessPlan, true_weights
 from woodlot.protocols.rows.lossless.row_block import RowBlock, RowSplits
 from woodlot.protocols.rows.row_client import HorizontalClient, RowClientState
 from woodlot.protocols.rows.whole_forest import trees_of
@@ -96,6 +97,7 @@ class LosslessClient(HorizontalClient):
         self,
         message: lossless_messages.CountValues
         | lossless_messages.CountClasses
+        | lossless_messages.CountWeights
         | lossless_messages.DrawRows
         | lossless_messages.CountCells
         | lossless_messages.ScoreLeftOut,
@@ -164,7 +166,20 @@ class LosslessClient(HorizontalClient):
         self._sums.check(message.order)
         return self._answer(message, self._added("count_classes"))
 
-    @takes(lossless_messages.DrawRows, lossless_messages.DrawByClass, when=RowClientState.ready)
+    @takes(lossless_messages.CountWeights, when=RowClientState.ready)
+    def _on_CountWeights(self, message: lossless_messages.CountWeights) -> Message:
+        ordered = self.plan.row_weights is True if isinstance(self.plan, LosslessPlan) else True
+        if not ordered or self.target.weights is None:
+            raise RemoteProtocolError("Unexpected CountWeights; expected where weights of rows were ordered")
+        self._sums.check(message.order)
+        return self._answer(message, self._added("count_weights", message.fraction_bits))
+
+    @takes(
+        lossless_messages.DrawRows,
+        lossless_messages.DrawByClass,
+        lossless_messages.DrawByWeight,
+        when=RowClientState.ready,
+    )
     def _on_DrawRows(self, message: lossless_messages.DrawRows) -> Message:
         n_columns = len(self.schema.names)
         if len(message.n_edges) != n_columns or (self._task == "targets") != (message.target_bits > 0):
@@ -190,6 +205,10 @@ class LosslessClient(HorizontalClient):
 
     def _is_ordered(self, plan: LosslessPlan, message: lossless_messages.DrawRows) -> bool:
         """Whether rows are drawn as the plan says, by what the message says of all clients' rows."""
+        if isinstance(message, lossless_messages.DrawByWeight):
+            return plan.row_weights is True and self._is_weighted_by(plan, message)
+        if plan.row_weights is True:
+            return False
         if not isinstance(message, lossless_messages.DrawByClass):
             return not plan.is_weighted and plan.is_drawn_by(message.thresholds)
         classes = self.schema.classes
@@ -200,6 +219,23 @@ class LosslessClient(HorizontalClient):
         except ConfigError:
             return False
         return len(lists) == len(message.lists()) and all(map(np.array_equal, lists, message.lists()))
+
+    def _is_weighted_by(self, plan: LosslessPlan, message: lossless_messages.DrawByWeight) -> bool:
+        """Whether rows of each class are drawn as often as the plan says, by what all clients' rows weigh."""
+        rows, sums = message.class_rows.tolist(), true_weights(message.class_sums, message.fraction_bits)
+        if (
+            len(rows) != max(1, len(self.schema.classes))
+            or min(rows) < 0
+            or min(sums) < 0
+            or plan.bootstrap != (len(message.rates) > 0)
+        ):
+            return False
+        if not plan.bootstrap:
+            return True
+        try:
+            return bool(plan.class_rates(rows, sums, self.schema.classes) == message.rates.tolist())
+        except ConfigError:
+            return False
 
     def _check_edges(self, message: lossless_messages.DrawRows) -> None:
         stops = np.cumsum(message.n_edges.astype(np.int64))
@@ -274,7 +310,7 @@ class LosslessClient(HorizontalClient):
         return reply
 
     def _n_scored(self) -> int:
-        weighted = self._drawn is not None and isinstance(self._drawn[1], lossless_messages.DrawByClass)
+        weighted = self._drawn is not None and isinstance(self._drawn[1], lossless_messages.WEIGHTED)
         return numbers_of(self._task, len(self.schema.classes) if weighted else 1)
 
 

@@ -31,15 +31,21 @@ from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.rows.lossless import lossless_messages
 from woodlot.protocols.rows.lossless.bins import CommonColumns, asking, common_bins
 from woodlot.protocols.rows.lossless.left_out import score_left_out
-from woodlot.protocols.rows.lossless.lossless_plan import MAX_BINS, LosslessPlan, true_targets
+from woodlot.protocols.rows.lossless.lossless_plan import (
+    EXACT_BITS,
+    MAX_BINS,
+    LosslessPlan,
+    true_targets,
+    true_weights,
+    weight_bits,
+)
 from woodlot.protocols.rows.lossless.lossless_trees import Growing, Nodes
 from woodlot.protocols.rows.schema import CommonSchema, Rounds, agree_on_schema
 from woodlot.protocols.rows.whole_forest import whole_forest
 from woodlot.protocols.sums import SumSession, open_sums, sum_round
+from woodlot.trees.drawing import MAX_RATE, poisson_thresholds
 from woodlot.trees.sampling import WEIGHT_BITS, feature_key
 
-EXACT_BITS = 52
-"""No sum of targets reaches 2**53, the last whole number that float64 holds exactly."""
 _WORD_BITS = 63
 
 
@@ -69,7 +75,13 @@ def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
     score = None
     if plan.scores_left_out:
         score = yield from score_left_out(
-            session, trees, leaves, schema, plan.task, growing.every_row, by_class=plan.is_weighted
+            session,
+            trees,
+            leaves,
+            schema,
+            plan.task,
+            growing.every_row,
+            by_class=plan.task == "classes" and (plan.is_weighted or plan.row_weights is True),
         )
     return replace(forest, left=tuple(sorted(session.left)), oob_score=score), part
 
@@ -81,8 +93,11 @@ def _draw(
     settings = plan.settings(len(schema.names))
     drawing: type[lossless_messages.DrawRows] = lossless_messages.DrawRows
     rules: dict[str, Any] = {"thresholds": plan.thresholds(schema.total_rows)}
-    most = len(rules["thresholds"])
-    if plan.is_weighted:
+    heaviest = schema.total_rows * max(1, len(rules["thresholds"]))
+    if plan.row_weights is True:
+        rules, heaviest = yield from _weight_rules(plan, session, schema)
+        drawing = lossless_messages.DrawByWeight
+    elif plan.is_weighted:
         counts = yield from sum_round(
             session,
             "grow",
@@ -91,13 +106,13 @@ def _draw(
             bound=schema.total_rows,
         )
         lists = plan.class_thresholds(counts.tolist(), schema.classes)
-        most, drawing = max(map(len, lists)), lossless_messages.DrawByClass
+        heaviest = schema.total_rows * max(1, *map(len, lists))
+        drawing = lossless_messages.DrawByClass
         rules = {
             "thresholds": np.concatenate(lists),
             "n_thresholds": smallest_unsigned(np.array([len(one) for one in lists], np.int64)),
             "class_rows": counts,
         }
-    heaviest = schema.total_rows * max(1, most)
     if heaviest >= 2**WEIGHT_BITS:
         raise DataError(
             f"{schema.total_rows:,} rows are too many for one forest; lower max_samples or sample them first"
@@ -139,6 +154,32 @@ def _draw(
         target_bits=target_bits,
         word_bits=_word_bits(session),
     )
+
+
+def _weight_rules(
+    plan: LosslessPlan, session: SumSession, schema: CommonSchema
+) -> Generator[Round, dict[str, Message], tuple[dict[str, Any], int]]:
+    """Have all clients add their weights up; returns the rules of drawing, and how much a tree weighs at most."""
+    bits = weight_bits(schema.total_rows)
+    sums = yield from sum_round(
+        session,
+        "grow",
+        lambda order: lossless_messages.CountWeights(order=order, fraction_bits=bits),
+        length=2 * schema.n_outputs,
+        bound=(1 << _word_bits(session)) - 1,
+    )
+    class_rows, class_sums = np.split(sums, 2)
+    weights = true_weights(class_sums, bits)
+    rates = plan.class_rates(class_rows.tolist(), weights, schema.classes)  # also refuses weights that are all 0
+    rules = {
+        "thresholds": np.empty(0, np.uint64),
+        "class_rows": class_rows,
+        "class_sums": class_sums,
+        "fraction_bits": bits,
+        "rates": np.array(rates if plan.bootstrap else [], np.float64),
+    }
+    heaviest = schema.total_rows * len(poisson_thresholds(MAX_RATE)) if plan.bootstrap else int(sum(weights)) + 1
+    return rules, max(schema.total_rows, heaviest)
 
 
 def _word_bits(session: SumSession) -> int:

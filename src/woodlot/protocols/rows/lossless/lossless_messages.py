@@ -102,6 +102,51 @@ class DrawByClass(DrawRows):
         return [np.array(part) for part in np.split(self.thresholds, stops)]
 
 
+class CountWeights(Message):
+    """Asks how many rows of each class a client has, and what they weigh; answered by a vector of a sum."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "nothing but about how many rows all clients have; the coordinator reads how many rows of all clients are of "
+        "which class, and the sum of their weights",
+        "clear",
+    )
+    order: SumOrder
+    fraction_bits: int
+
+    def check(self) -> None:
+        """Weights have a few bits after the point."""
+        if not 0 <= self.fraction_bits <= 52:
+            raise ValueError("fraction_bits is out of range")
+
+
+class DrawByWeight(DrawRows):
+    """As `DrawRows`, where clients have weights of rows: each draws its own rows by them."""
+
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY,
+        "the bins of every column of numbers, each edge a value of one of the clients' rows unless it was declared; "
+        "which columns have missing values; the number of trees, the seed and the rules of drawing rows; how many rows "
+        "of all clients are of which class, and the sum of their weights",
+        "clear",
+    )
+    class_rows: I64
+    class_sums: I64
+    """In fixed point, as `CountWeights` has asked for them."""
+    fraction_bits: int
+    rates: F64
+    """How often a row of weight 1 of each class is drawn on average; none: a row counts as often as it weighs."""
+
+    def check(self) -> None:
+        """As for `DrawRows`; and there is a rate for each class, or none."""
+        super().check()
+        if len(self.class_rows) != len(self.class_sums) or len(self.rates) not in (0, len(self.class_rows)):
+            raise ValueError("rates are not described class by class")
+        in_range = np.isfinite(self.rates) & (self.rates >= 0)
+        if len(self.thresholds) or not 0 <= self.fraction_bits <= 52 or not in_range.all():
+            raise ValueError("rates are out of range")
+
+
 class CountCells(Message):
     """Brings the splits of the last level, and asks for the histograms of the next; answered by a vector of a sum.
 
@@ -162,3 +207,7 @@ class ScoreLeftOut(TreesMessage):
         super().check()
         if not 0 <= self.fraction_bits <= 52:
             raise ValueError("fraction_bits is out of range")
+
+
+WEIGHTED = (DrawByClass, DrawByWeight)
+"""Drawings in which some rows come more often than others: scores then count each class by its share of all rows."""

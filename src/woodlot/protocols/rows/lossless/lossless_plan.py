@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from woodlot.exceptions import ConfigError
 from woodlot.protocols.rows.row_client import GrowthPlan, PositiveInt
+from woodlot.protocols.rows.row_labels import MOST_WEIGHT_BITS
 from woodlot.protocols.rows.schema import NO_MAGNITUDE
 from woodlot.protocols.sums.sum_messages import Mode
 from woodlot.trees.drawing import MAX_RATE, poisson_thresholds
 
+EXACT_BITS = 52
+"""No sum of targets reaches 2**53, the last whole number that float64 holds exactly."""
 MAX_BINS = 255
 """Bins of a column by default; with the code of missing values they fit a byte."""
 MOST_BINS = 65_535
@@ -50,6 +53,8 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
         Whether the finished forest is scored on the rows that trees have not drawn.
     class_weight : {"balanced"} or tuple of (str, float), unset by default
         How much more often rows of a class are drawn than others; classes that are not named have the weight 1.
+    row_weights : bool, unset by default
+        Whether clients have weights of rows.
     """
 
     bins: tuple[tuple[str, tuple[float, ...]], ...] = ()
@@ -60,6 +65,7 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
     words_at_once: PositiveInt = WORDS_AT_ONCE
     oob_score: bool | msgspec.UnsetType = msgspec.UNSET
     class_weight: Literal["balanced"] | tuple[tuple[str, float], ...] | msgspec.UnsetType = msgspec.UNSET
+    row_weights: bool | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def is_weighted(self) -> bool:
@@ -77,6 +83,33 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
         ConfigError
             If the weights name a class that there is not, leave no row, or draw one more than `MAX_RATE` times.
         """
+        rates = self.class_rates(class_rows, class_rows, classes)
+        if max(rates) > MAX_RATE:
+            raise ConfigError(
+                f"class_weight draws rows of a class {max(rates):.0f} times on average, and at most {MAX_RATE:.0f} are "
+                "possible; use weights that differ less, or lower max_samples"
+            )
+        return [poisson_thresholds(rate) for rate in rates]
+
+    def class_rates(
+        self, class_rows: Sequence[int], class_sums: Sequence[float], classes: Sequence[Any]
+    ) -> list[float]:
+        """How often a row of weight 1 of each class is drawn on average.
+
+        Parameters
+        ----------
+        class_rows : sequence of int
+            Rows of each class, of all clients; of a regression of one.
+        class_sums : sequence of float
+            Their weights, added.
+        classes : sequence
+            The classes; of a regression none.
+
+        Raises
+        ------
+        ConfigError
+            If the weights name a class that there is not, or leave no row.
+        """
         n_rows = sum(class_rows)
         if self.class_weight == "balanced":
             weights = [n_rows / (len(class_rows) * n) if n else 0.0 for n in class_rows]
@@ -85,19 +118,13 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
             unknown = sorted(set(named) - {str(label) for label in classes})
             if unknown:
                 raise ConfigError(f"class_weight names classes that do not occur: {unknown}")
-            weights = [named.get(str(label), 1.0) for label in classes]
-        total = sum(n * weight for n, weight in zip(class_rows, weights, strict=True))
+            weights = [named.get(str(label), 1.0) for label in classes] or [1.0]
+        total = sum(n * weight for n, weight in zip(class_sums, weights, strict=True))
         if not total > 0:
-            raise ConfigError("class_weight gives every row the weight 0; give some class a weight above 0")
+            raise ConfigError("weights give every row the weight 0; give some row, or some class, a weight above 0")
         share = self.max_samples
         factor = share if isinstance(share, float) else (n_rows if share is None else share) / total
-        rates = [factor * weight for weight in weights]
-        if max(rates) > MAX_RATE:
-            raise ConfigError(
-                f"class_weight draws rows of a class {max(rates):.0f} times on average, and at most {MAX_RATE:.0f} are "
-                "possible; use weights that differ less, or lower max_samples"
-            )
-        return [poisson_thresholds(rate) for rate in rates]
+        return [factor * weight for weight in weights]
 
     @property
     def scores_left_out(self) -> bool:
@@ -156,7 +183,18 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
     def with_rows(self) -> bool:
         """Whether rows must be counted beside their weights, to know which nodes are too small."""
         limits = self.min_samples_leaf > 1 or self.min_samples_split > 2 or self.task == "targets"
-        return self.bootstrap and limits
+        return (self.bootstrap or self.row_weights is True) and limits
+
+
+def weight_bits(n_rows: int) -> int:
+    """Bits after the point of weights that are added: the sum of so many rows' stays exact in a float."""
+    return max(0, EXACT_BITS - MOST_WEIGHT_BITS - n_rows.bit_length())
+
+
+def true_weights(class_sums: NDArray[np.int64], fraction_bits: int) -> list[float]:
+    """Sums of weights, back from fixed point."""
+    sums: list[float] = np.ldexp(class_sums.astype(np.float64), -fraction_bits).tolist()
+    return sums
 
 
 def fixed_targets(values: NDArray[np.float64], magnitude: int, target_bits: int) -> NDArray[np.int64]:

@@ -26,12 +26,12 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.lossless import lossless_messages
 from woodlot.protocols.rows.lossless.left_out import class_numbers, leaves_of, left_out_answers, target_numbers
 from woodlot.protocols.rows.lossless.lossless_plan import fixed_targets
-from woodlot.protocols.rows.row_labels import target_of
+from woodlot.protocols.rows.row_labels import row_weights, target_of
 from woodlot.protocols.rows.row_messages import Task, UseSchema
 from woodlot.protocols.rows.schema import map_classes, map_table
 from woodlot.protocols.rows.whole_forest import trees_of
 from woodlot.trees.cells import Cells
-from woodlot.trees.drawing import draw_trees, row_keys
+from woodlot.trees.drawing import MAX_RATE, draw_trees, draw_weighted, kept_rows, row_keys
 from woodlot.trees.kernels.cells import send_down
 from woodlot.trees.quantiles import Bins, count_digits, ordered_form
 from woodlot.trees.sampling import feature_key
@@ -174,10 +174,45 @@ class RowBlock:
         """Rows of each class."""
         return np.bincount(self._labels, minlength=self._n_classes).astype(np.int64)
 
+    def count_weights(self, fraction_bits: int) -> NDArray[np.int64]:
+        """Rows of each class, and the sums of their weights in fixed point."""
+        fixed = np.rint(np.ldexp(self._weights, fraction_bits))
+        sums = np.bincount(self._labels, weights=fixed, minlength=self._n_classes)
+        return np.concatenate([self.count_classes(), sums.astype(np.int64)])
+
+    @property
+    def _weights(self) -> NDArray[np.float64]:
+        if self._target.weights is None:
+            raise LocalProtocolError("a block of rows has no weights")
+        return self._target.weights
+
+    @property
+    def _everything(self) -> NDArray[np.uint32]:
+        """The rows of a tree for which nobody has drawn any: all that weigh something."""
+        weights = self._target.weights
+        rows = np.arange(self._mapped.n_rows) if weights is None else np.flatnonzero(weights > 0)
+        return rows.astype(np.uint32)
+
+    def _weighted_rows(
+        self, message: lossless_messages.DrawByWeight, seed: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.int64]]:
+        if not len(message.rates):
+            copies = self._weights.astype(np.uint8)
+            return kept_rows(lambda _: copies, message.n_trees, self._n_jobs)
+        rates = message.rates[self._labels.astype(np.int64)] * self._weights
+        if float(rates.max(initial=0.0)) > MAX_RATE:
+            raise DataError(
+                f"sample_weight draws a row more than {MAX_RATE:.0f} times on average, which is not possible; use "
+                "weights that differ less, or lower max_samples"
+            )
+        return draw_weighted(self._keys(), rates, seed, message.n_trees, self._n_jobs)
+
     def _drawn_rows(
         self, message: lossless_messages.DrawRows, seed: int
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.int64]]:
         """Rows and weights of all trees, and where each tree begins."""
+        if isinstance(message, lossless_messages.DrawByWeight):
+            return self._weighted_rows(message, seed)
         if isinstance(message, lossless_messages.DrawByClass):
             return draw_trees(self._keys(), message.lists(), seed, message.n_trees, self._n_jobs, self._labels)
         return draw_trees(self._keys(), [message.thresholds.copy()], seed, message.n_trees, self._n_jobs)
@@ -221,7 +256,7 @@ class RowBlock:
         """What each tree has drawn, and last what all rows are: weights of classes, rows, and the sum of targets."""
         n_classes = self._n_classes
         totals = np.zeros((n_trees + 1, n_classes + 2), np.int64)
-        everything = np.arange(len(self._labels), dtype=np.uint32)
+        everything = self._everything
         parts = [(drawn.rows[a:b], drawn.weights[a:b]) for a, b in zip(drawn.start, drawn.end, strict=True)]
         parts.append((everything, np.ones(len(everything), np.uint8)))
         for tree, (rows, weights) in enumerate(parts):
@@ -268,15 +303,15 @@ class RowBlock:
 
     def _every_row(self, splits: RowSplits, drawn: _Drawn) -> _Drawn:
         """The roots: those of trees that nobody has drawn a row for take every row once; then the open ones stay."""
-        trees, n_rows = splits.every_row.astype(np.int64), self._mapped.n_rows
+        trees, everything = splits.every_row.astype(np.int64), self._everything
         if len(trees) and (int(trees.max()) >= len(drawn.start) or len(np.unique(trees)) < len(trees)):
             raise RemoteProtocolError("there is no such tree")
         rows, weights, start, end = drawn.rows, drawn.weights, drawn.start.copy(), drawn.end.copy()
         if len(trees):
-            start[trees] = len(rows) + n_rows * np.arange(len(trees))
-            end[trees] = start[trees] + n_rows
-            rows = np.concatenate([rows, np.tile(np.arange(n_rows, dtype=np.uint32), len(trees))])
-            weights = np.concatenate([weights, np.ones(n_rows * len(trees), weights.dtype)])
+            start[trees] = len(rows) + len(everything) * np.arange(len(trees))
+            end[trees] = start[trees] + len(everything)
+            rows = np.concatenate([rows, np.tile(everything, len(trees))])
+            weights = np.concatenate([weights, np.ones(len(everything) * len(trees), weights.dtype)])
         kept = np.flatnonzero(bits.unpack(splits.is_open, len(start), "open roots"))
         return replace(drawn, rows=rows, weights=weights, start=start[kept], end=end[kept], level=drawn.level + 1)
 
@@ -334,21 +369,29 @@ class RowBlock:
         trees = trees_of(message, self._in_use.categories, "the coordinator")
         leaves = leaves_of(message, trees.structure, self._n_classes)
         rows, _, bounds = self._drawn_rows(draw, seed)
-        everything = np.arange(self._mapped.n_rows, dtype=np.uint32)
+        everything = self._everything
         seen_all = set(message.every_row.tolist())
         answers, known = left_out_answers(
             trees, leaves, self._columns(), self._mapped.n_rows,
             lambda t: everything if t in seen_all else rows[bounds[t] : bounds[t + 1]], self._n_jobs,
         )  # fmt: skip
         if self._task == "classes":
-            n_groups = self._n_classes if isinstance(draw, lossless_messages.DrawByClass) else 1
+            n_groups = self._n_classes if isinstance(draw, lossless_messages.WEIGHTED) else 1
             return np.array(class_numbers(answers, known, self._labels.astype(np.int64), n_groups), np.int64)
         values, magnitude = self._target.values, self._in_use.magnitude
         return np.array(target_numbers(answers, known, values, magnitude, message.fraction_bits), np.int64)
 
 
 def read_rows(
-    source: TableSource, columns: Sequence[str], label: str, task: Task, start: int, stop: int, n_jobs: int
+    source: TableSource,
+    columns: Sequence[str],
+    label: str,
+    weight: str | None,
+    task: Task,
+    copies: bool,
+    start: int,
+    stop: int,
+    n_jobs: int,
 ) -> RowBlock:
     """A block of a party's rows, read on a machine of its cluster; the columns lie on that machine's disk.
 
@@ -360,20 +403,25 @@ def read_rows(
         To learn from.
     label : str
         The column of labels.
+    weight : str or None
+        The column of weights.
     task : {"classes", "targets"}
-        What they are.
+        What labels are.
+    copies : bool
+        Whether weights are numbers of copies; see `row_weights`.
     start, stop : int
         Which rows.
     n_jobs : int
         Threads.
     """
     spool = Spool(Path(tempfile.gettempdir()))
-    loaded = source.part([*columns, label]).read(spool)
+    loaded = source.part([*columns, label, *([] if weight is None else [weight])]).read(spool)
     if loaded.n_rows < stop:
         raise DataError("the table has fewer rows than when the job began")
     rows = np.arange(start, stop)
     whole = target_of(natural_type(loaded.values(label)), task)
-    target = Target(whole.classes, whole.numbers[start:stop].copy(), whole.values[start:stop].copy())
+    weights = None if weight is None else row_weights(loaded.values(weight), loaded.n_rows, copies=copies)[start:stop]
+    target = Target(whole.classes, whole.numbers[start:stop].copy(), whole.values[start:stop].copy(), weights)
     return RowBlock(loaded.stored(columns, rows, spool), target, n_jobs, loaded.digest)
 
 
