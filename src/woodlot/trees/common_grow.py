@@ -163,12 +163,12 @@ class CommonGrower(Grower):
     def split_packed(self, is_split: NDArray[np.bool_], other_bits: NDArray[np.uint8], n_flags: int) -> None:
         """Go on to the level that these splits make, whose rows the winners have moved; as ``Grower.split_packed``."""
         with self._common.turn:
-            if self._level.following is None:
-                level = self._level
+            level, made = self._level, self._level.following
+            if made is None:
                 self.skeleton = level.skeleton.copy()
                 super().split(is_split, _NO_FLAGS)
-                level.following = is_split, self._as_level()
-            as_others, following = self._level.following
+                made = level.following = is_split, self._as_level()
+            as_others, following = made
         if not np.array_equal(is_split, as_others):
             raise RemoteProtocolError("parties of one process were told different splits of the same level")
         self._stand_at(following)
