@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,11 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "service"))
 
 from small_disk import small_disk
 
-from woodlot.exceptions import JournalError
+from woodlot.exceptions import ApprovalPendingError, JournalError
 from woodlot.foundation.database import Database, Schema, open_reader
+from woodlot.jobs.approvals import APPROVALS, Approvals
+from woodlot.jobs.approvals import SCHEMA as APPROVALS_SCHEMA
 from woodlot.jobs.day_budgets import BUDGET_FILE, PREDICTIONS, PredictionBudget
 from woodlot.jobs.evaluated_rows import EVALUATED, EVALUATED_FILE, EvaluatedRows
 from woodlot.jobs.job_store import SCHEMA, JobStore
+from woodlot.jobs.orders import AlignOrder, Part
 from woodlot.jobs.policy import UNLIMITED
 from woodlot.privacy.accounting import Spend
 from woodlot.privacy.budget import BUDGET_SCHEMA, BudgetFile, Charge
@@ -61,6 +64,15 @@ def use_ledger(file: BudgetFile, number: int) -> None:
         )
 
 
+def use_approvals(record: Approvals, number: int) -> None:
+    """Another order waits."""
+    order = AlignOrder(
+        job=f"{number:032x}", created=0.0, federation="f", coordinator="c", parties=("bank",), sealed={"bank": b""}
+    )
+    with suppress(ApprovalPendingError):
+        record.check(b"order", order, Part(), "alice")
+
+
 KINDS = [
     Kind("journal.sqlite", JOURNAL_SCHEMA, lambda at: Journal(at / "journal.sqlite", durable=True), use_journal),
     Kind("jobs.sqlite", SCHEMA, JobStore, lambda store, number: store.claim_epoch("keyring", str(number))),
@@ -82,6 +94,7 @@ KINDS = [
         lambda at: SecondCopy(at / SECOND_COPY),
         lambda copy, number: copy.note(f"job {number}"),
     ),
+    Kind(APPROVALS, APPROVALS_SCHEMA, lambda at: Approvals(at, 7), use_approvals),
     Kind("privacy.sqlite", BUDGET_SCHEMA, lambda at: BudgetFile(at / "privacy.sqlite"), use_ledger),
 ]
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from party_bench import Bench, train_order
 from processes import Processes, small_tables, wait_until, write_toml
@@ -20,9 +21,13 @@ from world import POLICY, World, running
 from woodlot.cli import app
 from woodlot.exceptions import ApprovalPendingError, ConfigError, DataError, JobFailed, PolicyError
 from woodlot.jobs.approvals import APPROVALS, Approvals
+from woodlot.jobs.job_messages import JobFacts, JobList, JobStatus
 from woodlot.jobs.orders import AlignOrder, Part
 from woodlot.jobs.policy import Policy, refuse_unknown
+from woodlot.runtime.peers import Peer
+from woodlot.runtime.protocol_versions import APPROVALS as APPROVALS_VERSION
 from woodlot.service.client import Client
+from woodlot.service.user_desk import in_version
 
 DAY = 86_400.0
 
@@ -165,6 +170,17 @@ def test_which_orders_need_approval() -> None:
     assert not Policy().needs_approval("train", "alice")
     with pytest.raises(ConfigError, match=r"policy.approve\[0\]: 'trian'"):
         refuse_unknown(Policy(approve=("trian",)), "party.toml")
+
+
+def test_users_from_before_approvals_are_told_whom_a_job_waits_for() -> None:
+    """Their version refuses facts with a field that it does not know."""
+    facts = JobFacts(job="0" * 32, kind="train", user="alice", state="queued", version=1, created=0, approval=("bank",))
+    older, newer = (Peer("alice", "user", 1, b"", version) for version in (APPROVALS_VERSION - 1, APPROVALS_VERSION))
+    for reply in (JobStatus(facts=facts), JobList(jobs=(facts,))):
+        assert in_version(newer, reply) is reply
+        told = in_version(older, reply)
+        (shown,) = told.jobs if isinstance(told, JobList) else (told.facts,)  # type: ignore[attr-defined]
+        assert (shown.waiting_for, shown.approval) == (("bank",), msgspec.UNSET)
 
 
 # --- between services ---

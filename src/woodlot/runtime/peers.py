@@ -19,6 +19,8 @@ class Peer:
         The certificate's serial number, by which it is revoked.
     certificate : bytes
         The certificate itself, PEM.
+    version : int
+        The version of the protocol that was agreed on with it; see `woodlot.runtime.protocol_versions`.
 
     """
 
@@ -26,6 +28,7 @@ class Peer:
     role: str
     serial: int
     certificate: bytes = field(repr=False)
+    version: int = 1
 
 
 @dataclass(frozen=True)

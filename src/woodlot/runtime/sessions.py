@@ -56,6 +56,8 @@ class Sessions:
         The largest request that is accepted and the largest reply that is sent, in bytes.
     copy : SecondCopy, optional
         Where it is recorded once more which orders were taken and what was paid.
+    pending : callable
+        What is sent while an order waits for approval.
 
     """
 
@@ -67,8 +69,10 @@ class Sessions:
         journal: Journal | None = None,
         limit: int = DEFAULT_LIMIT,
         copy: SecondCopy | None = None,
+        pending: Callable[[], Unanswered] = ApprovalPending.told,
     ) -> None:
         self.party = party
+        self._pending = pending
         self._open_job = open_job
         self._journal = journal
         self._limit = limit
@@ -139,7 +143,7 @@ class Sessions:
             if session is None:
                 journal = None if self._journal is None else self._journal.job(job)
                 session = self._sessions[job] = _Session(
-                    self.party, job, self._open_job, journal, self._limit, self._copy
+                    self.party, job, self._open_job, journal, self._limit, self._copy, self._pending
                 )
             session.users += 1
             return session
@@ -184,7 +188,9 @@ class _Session:
         journal: JobJournal | None,
         limit: int,
         copy: SecondCopy | None,
+        pending: Callable[[], Unanswered],
     ) -> None:
+        self._pending = pending
         self._copy = copy
         self._party = party
         self._job = job
@@ -342,7 +348,7 @@ class _Session:
         if isinstance(failure, JournalError):
             raise failure  # the disk is at fault, not the request: it stays open
         if isinstance(failure, ApprovalPendingError):
-            raise _Stuck(ApprovalPending.told())
+            raise _Stuck(self._pending())
         if failure is not None:
             self._log_refusal(kind, failure)
         return kind, type(reply).__name__, data, keep

@@ -16,9 +16,11 @@ from woodlot.identity.certificates import REVOKED
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.revocation_source import RevocationSource
 from woodlot.jobs.tally import JobTally
+from woodlot.protocols.core.message import ApprovalPending, Unanswered
 from woodlot.runtime.drivers import Handler
 from woodlot.runtime.drivers.grpc_line import PartyLine
 from woodlot.runtime.journal import Journal
+from woodlot.runtime.protocol_versions import APPROVALS
 from woodlot.runtime.second_copy import SECOND_COPY, SecondCopy
 from woodlot.runtime.sessions import Sessions
 from woodlot.runtime.traffic import Traffic
@@ -40,6 +42,14 @@ def load_identity(folder: Path, what: str) -> Identity:
     if identity.role != "party":
         raise IdentityError(f"{folder} is the identity of a {identity.role}; a {what} needs its own")
     return identity
+
+
+def pending_reply(version: int) -> Unanswered:
+    """What a coordinator is answered whose order waits for approval: one of an older version cannot wait for it."""
+    if version >= APPROVALS:
+        return ApprovalPending.told()
+    reason = "its owner has not approved this job yet; resume the job when it is approved (woodlot jobs resume)"
+    return Unanswered(kind="internal", reason=reason)
 
 
 class Agent:
@@ -86,7 +96,12 @@ class Agent:
                 JOURNAL, restored, SECOND_COPY,
             )  # fmt: skip
         self._sessions = Sessions(
-            self.identity.name, open_job, journal=self._journal, limit=config.message_limit, copy=self._copy
+            self.identity.name,
+            open_job,
+            journal=self._journal,
+            limit=config.message_limit,
+            copy=self._copy,
+            pending=lambda: pending_reply(self._line.version),
         )
         self._line = PartyLine(
             str(config.coordinator),

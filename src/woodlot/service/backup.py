@@ -261,8 +261,8 @@ def _check_since(facts: BackupFacts, backup: Path, since: Since | None) -> None:
     if since is None:
         raise DataError(
             f"{backup} was made at {made}. Say what the service has done since then: --nothing-since if it has not "
-            "run; else --accept-lost-records. Then what it has spent of privacy since, predictions of the day and rows that "
-            "were evaluated are forgotten (lower the budgets by hand), and orders of the time before are refused"
+            "run; else --accept-lost-records. Then what it has spent of privacy since, predictions of the day and rows "
+            "that were evaluated are forgotten (lower the budgets by hand), and orders of the time before are refused"
         )
     if since == "nothing" and not facts.stopped:
         raise DataError(

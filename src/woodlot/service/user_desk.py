@@ -26,6 +26,7 @@ from woodlot.protocols.vertical import score_messages
 from woodlot.runtime.codec import decode, encode
 from woodlot.runtime.drivers.grpc_wire import limit_wait
 from woodlot.runtime.peers import Peer
+from woodlot.runtime.protocol_versions import APPROVALS
 from woodlot.service.coordinator_scores import CLOSED
 from woodlot.service.listing import brief_job, brief_model, page_of
 
@@ -76,7 +77,7 @@ class UserDesk:
             reply = handler(user, request)
             if isinstance(reply, Future):
                 return _then(reply, lambda: self._encoded(user, kind, reply.result))
-            return encode(reply, limit=limit)
+            return encode(in_version(user, reply), limit=limit)
         except Exception as error:  # noqa: BLE001 - whatever happens, the user must get an answer
             return self._decline(user, kind, error)
 
@@ -96,7 +97,7 @@ class UserDesk:
 
     def _encoded(self, user: Peer, kind: str, result: Callable[[], Message]) -> bytes:
         try:
-            return encode(result(), limit=self._coordinator.config.message_limit)
+            return encode(in_version(user, result()), limit=self._coordinator.config.message_limit)
         except Exception as error:  # noqa: BLE001 - as above
             return self._decline(user, kind, error)
 
@@ -223,6 +224,20 @@ class UserDesk:
 
     def _on_AskLeader(self, user: Peer, request: AskLeader) -> Future[Message]:
         return self._coordinator.pass_on(user.name, request)
+
+
+def in_version(user: Peer, reply: Message) -> Message:
+    """A reply in the version of the protocol that its user speaks: before approvals, who must approve is waited for."""
+
+    def older(facts: msg.JobFacts) -> msg.JobFacts:
+        waits = facts.waiting_for or facts.approval or ()
+        return msgspec.structs.replace(facts, waiting_for=waits, approval=msgspec.UNSET)
+
+    if user.version < APPROVALS and isinstance(reply, msg.JobStatus):
+        return msg.JobStatus(facts=older(reply.facts))
+    if user.version < APPROVALS and isinstance(reply, msg.JobList):
+        return msg.JobList(jobs=tuple(map(older, reply.jobs)), more=reply.more)
+    return reply
 
 
 def _then(first: Future[Any], result: Callable[[], T]) -> Future[T]:

@@ -7,13 +7,14 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from woodlot.exceptions import RemoteProtocolError
 from woodlot.runtime.drivers.grpc_wire import INSTANCE, SERVICE, Writer, client_channel, grpc
 from woodlot.runtime.frames import FRAME_LIMIT, Assembler, FrameKind, Label, Parcel
 from woodlot.runtime.peers import Credentials
+from woodlot.runtime.protocol_versions import PROTOCOL, VERSIONS, agreed, told
 
 FIRST_DELAY = 0.1
 """Seconds until the first attempt to reconnect; each further one takes twice as long."""
@@ -25,7 +26,12 @@ CONNECT_SECONDS = 10.0
 """How long one attempt may take: a frozen coordinator's machine still accepts connections."""
 
 _REFUSALS = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
-_FUTILE = (grpc.StatusCode.ABORTED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
+_FUTILE = (
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +84,13 @@ class Dialer:
         Seconds between attempts after many have failed.
     connect_seconds : float
         How long one attempt may take.
+    versions : sequence of int
+        The versions of the protocol that this side speaks.
+
+    Attributes
+    ----------
+    version : int
+        The one that was agreed on at the last connection.
 
     """
 
@@ -93,6 +106,7 @@ class Dialer:
         frame_limit: int = FRAME_LIMIT,
         slowest_delay: float = SLOWEST_DELAY,
         connect_seconds: float = CONNECT_SECONDS,
+        versions: Sequence[int] = VERSIONS,
     ) -> None:
         self._address = address
         self._credentials = credentials
@@ -104,6 +118,8 @@ class Dialer:
         self._frame_limit = frame_limit
         self._slowest_delay = slowest_delay
         self._connect_seconds = connect_seconds
+        self._versions = versions
+        self.version = max(versions)
 
     async def run(self) -> None:
         """Connect, and connect again, until cancelled or told to stop."""
@@ -127,12 +143,14 @@ class Dialer:
         was_up = False
         try:
             async with client_channel(self._address, self._credentials, frame_limit=self._frame_limit) as channel:
-                call = channel.stream_stream(self._path)(metadata=((INSTANCE, self._instance),))
+                metadata = ((INSTANCE, self._instance), (PROTOCOL, told(self._versions)))
+                call = channel.stream_stream(self._path)(metadata=metadata)
                 try:
                     # Not `wait_for`: that of Python 3.11 forgets a cancellation that comes with the connection.
                     async with asyncio.timeout(self._connect_seconds):
                         await call.wait_for_connection()
-                        await call.initial_metadata()  # which the coordinator sends once it has admitted this side
+                        answered = await call.initial_metadata()  # sent once the coordinator has admitted this side
+                    self.version = await self._agree(call, answered)
                     was_up = True
                     await self._read(call)
                 finally:
@@ -142,11 +160,19 @@ class Dialer:
         except grpc.RpcError as error:
             return _describe(error, was_up)
         except RemoteProtocolError as error:
-            return Down(f"the coordinator sent what it must not send: {error}", slow=True, was_up=was_up)
+            what = "the coordinator sent what it must not send: " if was_up else ""
+            return Down(f"{what}{error}", slow=True, was_up=was_up)
         except Exception:
             logger.exception("the connection to the coordinator at %s is given up", self._address)
             return Down("an error on this side", slow=True, was_up=was_up)
         return Down("the coordinator has ended the connection", was_up=was_up)
+
+    async def _agree(self, call: Any, metadata: Any) -> int:
+        """Settle which version of the protocol is spoken."""
+        said = {str(key): str(value) for key, value in metadata or ()}.get(PROTOCOL)
+        if said is None and 1 not in self._versions:
+            await call.read()  # a refusal has no metadata either: it is raised here
+        return agreed(said, self._versions, other="the coordinator", own="this side")
 
     async def _read(self, call: Any) -> None:
         assembler = Assembler(self._message_limit, accept=self._accept, frame_limit=self._frame_limit)

@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -38,6 +39,7 @@ from woodlot.runtime.drivers.grpc_wire import (
 )
 from woodlot.runtime.frames import FRAME_LIMIT, NO_JOB, Assembler, FrameKind, Label, Parcel
 from woodlot.runtime.peers import Credentials, Peer
+from woodlot.runtime.protocol_versions import PROTOCOL, VERSIONS, agreed, told
 
 __all__ = ["Cancelled", "Hub", "Second"]
 
@@ -107,6 +109,8 @@ class Hub:
         The longest message, in bytes, in either direction.
     frame_limit : int
         The longest frame, in bytes.
+    versions : sequence of int
+        The versions of the protocol that this side speaks.
 
     """
 
@@ -121,9 +125,11 @@ class Hub:
         on_second: Callable[[Second], None] | None = None,
         message_limit: int = DEFAULT_LIMIT,
         frame_limit: int = FRAME_LIMIT,
+        versions: Sequence[int] = VERSIONS,
     ) -> None:
         self._address = address
         self._credentials = credentials
+        self._versions = versions
         self._admit = admit
         self._serve_user = serve_user
         self._greet = greet
@@ -263,14 +269,14 @@ class Hub:
         """One connection from its beginning to its end."""
         try:
             certificate = (context.auth_context().get("x509_pem_cert") or (b"",))[0]
-            peer = await self._check(certificate, role)
+            peer = await self._agree(await self._check(certificate, role), context)
             if role == _USER and self._n_visits(peer) >= CONNECTIONS_OF_ONE_USER:
                 reason = f"user {peer.name!r} has {CONNECTIONS_OF_ONE_USER} connections already"
                 raise _EndError(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
             visit = _Visit(peer, context, Writer(context.write, frame_limit=self._frame_limit))
             self._visits.add(visit)  # nothing is awaited since they were counted, or several would be the last
             try:
-                await context.send_initial_metadata(())
+                await context.send_initial_metadata(((PROTOCOL, told(self._versions)),))
                 await _first_to_end(self._hear(visit, hear), self._watch(visit, certificate, role), visit.ended)
             finally:
                 self._visits.discard(visit)
@@ -282,6 +288,18 @@ class Hub:
                 "closed the connection of %s %r, which sent %s", role, peer.name, error, extra={peer.role: peer.name}
             )
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:_MAX_REASON])
+
+    async def _agree(self, peer: Peer, context: Any) -> Peer:
+        """Settle which version of the protocol is spoken with somebody."""
+        try:
+            said, who = _metadata(context).get(PROTOCOL), f"{peer.role} {peer.name!r}"
+            version = agreed(said, self._versions, other=who, own="the coordinator")
+        except RemoteProtocolError as error:
+            await context.send_initial_metadata(((PROTOCOL, told(self._versions)),))  # so that both can name both
+            raise _EndError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
+        if version != max(self._versions):
+            logger.info("%s %r speaks version %d of the protocol", peer.role, peer.name, version)
+        return replace(peer, version=version)
 
     def _n_visits(self, peer: Peer) -> int:
         """How many connections somebody has."""
@@ -327,10 +345,8 @@ class Hub:
 
     async def _hear_party(self, visit: _Visit) -> None:
         name = visit.peer.name
-        told = {str(key): str(value) for key, value in visit.context.invocation_metadata() or ()}
-        link = PartyLink(
-            visit.peer, visit.writer, visit.replace, instance=told.get(INSTANCE, ""), address=visit.context.peer()
-        )
+        instance = _metadata(visit.context).get(INSTANCE, "")
+        link = PartyLink(visit.peer, visit.writer, visit.replace, instance=instance, address=visit.context.peer())
         assembler = Assembler(self._message_limit, accept=link.check_reply, frame_limit=self._frame_limit)
         logger.info("party %r is connected", name, extra={"party": name})
         self._outbox.connect(link)
@@ -421,6 +437,11 @@ class Hub:
             loop = asyncio.get_running_loop()
             reply = await loop.run_in_executor(self._clerks, self._serve_user, peer, request)
         return await asyncio.wrap_future(reply) if isinstance(reply, Future) else reply
+
+
+def _metadata(context: Any) -> dict[str, str]:
+    """What was told with a stream."""
+    return {str(key): str(value) for key, value in context.invocation_metadata() or ()}
 
 
 class _EndError(Exception):

@@ -8,7 +8,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -20,6 +20,7 @@ from woodlot.runtime.drivers.grpc_wire import BROKEN, PARTY_METHOD, USER_METHOD,
 from woodlot.runtime.faults import wordless
 from woodlot.runtime.frames import FRAME_LIMIT, FrameKind, Label, Parcel
 from woodlot.runtime.peers import Credentials
+from woodlot.runtime.protocol_versions import VERSIONS
 
 PARTY_THREADS = 16
 """How many jobs a party works on at the same time; the others wait."""
@@ -58,6 +59,8 @@ class PartyLine:
         The longest message and the longest frame, in bytes.
     slowest_delay : float
         Seconds between attempts to connect after many have failed.
+    versions : sequence of int
+        The versions of the protocol that this side speaks.
 
     """
 
@@ -71,6 +74,7 @@ class PartyLine:
         message_limit: int = DEFAULT_LIMIT,
         frame_limit: int = FRAME_LIMIT,
         slowest_delay: float = SLOWEST_DELAY,
+        versions: Sequence[int] = VERSIONS,
     ) -> None:
         self._address = address
         self._answer = answer
@@ -85,6 +89,7 @@ class PartyLine:
             message_limit=message_limit,
             frame_limit=frame_limit,
             slowest_delay=slowest_delay,
+            versions=versions,
         )
         self._running: asyncio.Task[None] | None = None
         self._connected = threading.Event()
@@ -93,6 +98,11 @@ class PartyLine:
         self._at_work: dict[Label, _Work] = {}
         self._served: set[Label] = set()  # on the present connection
         self._threads = ThreadPoolExecutor(PARTY_THREADS, thread_name_prefix="woodlot-answer")
+
+    @property
+    def version(self) -> int:
+        """The version of the protocol that was agreed on with the coordinator."""
+        return self._dialer.version
 
     @property
     def connected(self) -> bool:
@@ -217,6 +227,8 @@ class UserLine:
         Seconds for which a request waits for a coordinator that cannot be reached.
     message_limit, frame_limit : int
         The longest message and the longest frame, in bytes.
+    versions : sequence of int
+        The versions of the protocol that this side speaks.
 
     """
 
@@ -229,6 +241,7 @@ class UserLine:
         patience: float = USER_PATIENCE,
         message_limit: int = DEFAULT_LIMIT,
         frame_limit: int = FRAME_LIMIT,
+        versions: Sequence[int] = VERSIONS,
     ) -> None:
         self._address = address
         self._on_greeting = on_greeting
@@ -244,6 +257,7 @@ class UserLine:
             frame_limit=frame_limit,
             slowest_delay=_USER_SLOWEST_DELAY,
             connect_seconds=min(patience, CONNECT_SECONDS),
+            versions=versions,
         )
         self._name = secrets.token_hex(16)  # tells this line's numbers from those of the user's other lines
         self._numbers = itertools.count(1)
