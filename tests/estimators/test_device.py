@@ -15,11 +15,13 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
 
 import woodlot as wl
+from woodlot.estimators import complete
 from woodlot.exceptions import DeviceError, MissingExtraError
 from woodlot.protocols.vertical import growing_place
 from woodlot.trees.arrays import array_module
 from woodlot.trees.arrays.array_grow import ArrayGrower
 from woodlot.trees.arrays.array_module import AUTO_ROWS, HOST, choose
+from woodlot.trees.arrays.array_predict import ArrayPredictor
 
 ON_CARD = os.environ.get("WOODLOT_TEST_DEVICE") == "cuda"
 REAL = {"cancer": load_breast_cancer, "digits": load_digits, "iris": load_iris, "diabetes": load_diabetes}
@@ -29,7 +31,8 @@ REAL = {"cancer": load_breast_cancer, "digits": load_digits, "iris": load_iris, 
 def arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every device but "cpu" is the card, or NumPy where there is none."""
     if not ON_CARD:
-        monkeypatch.setattr(growing_place, "choose", lambda device, n, say: None if device == "cpu" else HOST)
+        for user in (growing_place, complete):
+            monkeypatch.setattr(user, "choose", lambda device, n, say: None if device == "cpu" else HOST)
 
 
 def parts_of(model: Any) -> list[np.ndarray]:
@@ -47,6 +50,7 @@ def check_same(one: Any, other: Any, X: Any) -> None:
         np.testing.assert_array_equal(a, b)
     answer = "predict" if isinstance(one, wl.FederatedForestRegressor) else "predict_proba"
     np.testing.assert_array_equal(getattr(one, answer)(X), getattr(other, answer)(X))
+    np.testing.assert_array_equal(one.apply(X), other.apply(X))
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -97,6 +101,28 @@ def test_a_card_that_fails_in_the_middle(
     calls.clear()
     with pytest.raises(DeviceError, match="The card failed"):
         wl.FederatedForestClassifier(**options, device="cuda").fit(X, y)
+
+
+def test_a_card_that_fails_in_a_prediction(
+    arrays: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With "auto" the CPU answers, and the log says so; with "cuda" the error does."""
+    monkeypatch.setattr(array_module, "AUTO_ROWS", 1)
+    X, y = load_iris(return_X_y=True)
+    model = wl.FederatedForestClassifier(3, random_state=0).fit(X, y)
+    expected = model.predict_proba(X)
+
+    def failing(self: ArrayPredictor, *args: Any, **options: Any) -> Any:
+        raise DeviceError("The card failed.")
+
+    monkeypatch.setattr(ArrayPredictor, "predict_outputs", failing)
+    model.set_params(device="auto")
+    with caplog.at_level(logging.WARNING, logger=complete.__name__):
+        np.testing.assert_array_equal(model.predict_proba(X), expected)
+    assert "predicting on the CPU" in caplog.text
+    model.set_params(device="cuda")
+    with pytest.raises(DeviceError, match="The card failed"):
+        model.predict_proba(X)
 
 
 @pytest.mark.parametrize("rows", [AUTO_ROWS - 1, AUTO_ROWS])
