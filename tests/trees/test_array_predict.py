@@ -5,7 +5,6 @@ NumPy runs it here; ``make test-gpu`` runs the same tests on a graphics card.
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from array_cases import arrays_here, same
 from hypothesis import given, settings

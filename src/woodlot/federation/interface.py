@@ -518,6 +518,7 @@ class AnyFederation(ABC):
         label: str | None = None,
         settings: Settings,
         n_jobs: int = 1,
+        device: str = "cpu",
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Grow a whole forest.
@@ -530,7 +531,7 @@ class AnyFederation(ABC):
             What ``row_targets`` gives.
         label : str, optional
             The labels' column, which is not learnt from; None for one table whose rows were dealt.
-        settings, n_jobs, on_progress
+        settings, n_jobs, device, on_progress
             As for ``fit_forest``.
 
         Returns

@@ -86,7 +86,7 @@ class ArrayModule:
             self.xp.get_default_memory_pool().free_all_blocks()
             too_small = isinstance(error, errors[0])
             raise DeviceError(
-                f"The card {self.name} has too little memory ({self.memory / 2**30:.0f} GiB) for this table and forest: "
+                f"The card {self.name} has too little memory ({self.memory / 2**30:.0f} GiB) for this table: "
                 "grow fewer trees together, or set device='cpu'."
                 if too_small
                 else f"The card {self.name} failed: {error}. Set device='cpu' to do without it."
