@@ -54,7 +54,7 @@ test-engines: .venv-nvflare/stamp .venv-flower/stamp ## Woodlot inside NVFlare a
 	.venv-flower/bin/pytest tests/engines/test_flower.py
 
 test-gpu: $(VENV)/gpu.stamp ## the tests of `device` on a graphics card, of which this machine must have one
-	WOODLOT_TEST_DEVICE=cuda $(BIN)/pytest -m 'slow or not slow' tests/trees/test_arrays.py tests/estimators/test_device.py $(PYTEST_ARGS)
+	WOODLOT_TEST_DEVICE=cuda $(BIN)/pytest -m 'slow or not slow' tests/trees/test_arrays.py tests/trees/test_array_predict.py tests/trees/test_array_cells.py tests/estimators/test_device.py $(PYTEST_ARGS)
 
 audit: $(VENV)/audit.stamp ## known faults of dependencies, a bill of materials, and whether the wheel builds the same twice
 	@$(BIN)/python scripts/reliability.py begin audit

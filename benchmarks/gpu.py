@@ -36,8 +36,8 @@ PHASES = {
     "sort": [],
     "sums": [(array_search, "run_sums")],
     "scores and best": [(array_search, "best_cuts"), (array_search, "choose_pairs")],
-    "sides": [(array_grow, "sides")],
-    "partition": [(array_grow, "move")],
+    "sides": [(array_grow, "side_bits")],
+    "partition": [(array_grow, "join_bits"), (array_grow, "move")],
     "gather": [(array_search, "gather")],
     "draw": [(array_grow, "draw")],
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from woodlot.data import column_readers
 from woodlot.data.columns import CategoryColumn, NumericColumn, category_column
 from woodlot.data.tables import Table, read_table
 from woodlot.exceptions import DataError
@@ -125,3 +127,18 @@ def test_tables_are_checked_when_built() -> None:
 def test_tables_are_frozen() -> None:
     with pytest.raises(AttributeError):
         small_table().n_rows = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_large_arrays_are_read_by_threads(order: Literal["C", "F"], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_readers, "_VALUES_FOR_THREADS", 1)
+    monkeypatch.setattr(column_readers, "_ROWS_OF_A_THREAD", 2048)
+    values = np.array(np.random.default_rng(0).normal(size=(5000, 3)), order=order)
+    table = read_table(values)
+    for i, column in enumerate(table.columns):
+        assert isinstance(column, NumericColumn)
+        np.testing.assert_array_equal(column.values, values[:, i].astype(np.float32))
+    values[4999, 1] = np.inf
+    values[0, 2] = -1e300
+    with pytest.raises(DataError, match="column '1'"):
+        read_table(values)

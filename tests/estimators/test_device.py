@@ -15,11 +15,15 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
 
 import woodlot as wl
+from woodlot.estimators import complete
 from woodlot.exceptions import DeviceError, MissingExtraError
+from woodlot.protocols.rows.lossless import counting_place
 from woodlot.protocols.vertical import growing_place
 from woodlot.trees.arrays import array_module
+from woodlot.trees.arrays.array_cells import CellCounter
 from woodlot.trees.arrays.array_grow import ArrayGrower
 from woodlot.trees.arrays.array_module import AUTO_ROWS, HOST, choose
+from woodlot.trees.arrays.array_predict import ArrayPredictor
 
 ON_CARD = os.environ.get("WOODLOT_TEST_DEVICE") == "cuda"
 REAL = {"cancer": load_breast_cancer, "digits": load_digits, "iris": load_iris, "diabetes": load_diabetes}
@@ -29,7 +33,8 @@ REAL = {"cancer": load_breast_cancer, "digits": load_digits, "iris": load_iris, 
 def arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every device but "cpu" is the card, or NumPy where there is none."""
     if not ON_CARD:
-        monkeypatch.setattr(growing_place, "choose", lambda device, n, say: None if device == "cpu" else HOST)
+        for user in (growing_place, complete, counting_place):
+            monkeypatch.setattr(user, "choose", lambda device, n, say: None if device == "cpu" else HOST)
 
 
 def parts_of(model: Any) -> list[np.ndarray]:
@@ -45,8 +50,9 @@ def parts_of(model: Any) -> list[np.ndarray]:
 def check_same(one: Any, other: Any, X: Any) -> None:
     for a, b in zip(parts_of(one), parts_of(other), strict=True):
         np.testing.assert_array_equal(a, b)
-    answer = "predict" if isinstance(one, wl.FederatedForestRegressor) else "predict_proba"
+    answer = "predict_proba" if hasattr(one, "classes_") else "predict"
     np.testing.assert_array_equal(getattr(one, answer)(X), getattr(other, answer)(X))
+    np.testing.assert_array_equal(one.apply(X), other.apply(X))
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -97,6 +103,62 @@ def test_a_card_that_fails_in_the_middle(
     calls.clear()
     with pytest.raises(DeviceError, match="The card failed"):
         wl.FederatedForestClassifier(**options, device="cuda").fit(X, y)
+
+
+@pytest.mark.parametrize("name", ["digits", "diabetes"])
+def test_rows_are_counted_on_the_card(name: str, arrays: None) -> None:
+    X, y = REAL[name](return_X_y=True)
+    kind = wl.HorizontalForestRegressor if name == "diabetes" else wl.HorizontalForestClassifier
+    options: dict[str, Any] = {"n_estimators": 4, "random_state": 0, "max_depth": 6, "min_samples_leaf": 1}
+    one = kind(**options).fit(X, y)
+    check_same(one, kind(**options, device="cuda").fit(X, y), X)
+
+
+def test_a_card_that_fails_while_rows_are_counted(
+    arrays: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With "auto" the client goes on on the CPU and says so; with "cuda" the error does."""
+    monkeypatch.setattr(array_module, "AUTO_ROWS", 1)
+    X, y = load_iris(return_X_y=True)
+    options: dict[str, Any] = {"n_estimators": 3, "random_state": 0}
+    one = wl.HorizontalForestClassifier(**options).fit(X, y)
+    whole, calls = CellCounter.count, []
+
+    def failing(self: CellCounter, *args: Any) -> Any:
+        calls.append(self)
+        if len(calls) > 4:
+            raise DeviceError("The card failed.")
+        return whole(self, *args)
+
+    monkeypatch.setattr(CellCounter, "count", failing)
+    with caplog.at_level(logging.WARNING, logger=counting_place.__name__):
+        check_same(one, wl.HorizontalForestClassifier(**options, device="auto").fit(X, y), X)
+    assert "counting goes on on the CPU" in caplog.text
+    calls.clear()
+    with pytest.raises(DeviceError, match="The card failed"):
+        wl.HorizontalForestClassifier(**options, device="cuda").fit(X, y)
+
+
+def test_a_card_that_fails_in_a_prediction(
+    arrays: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With "auto" the CPU answers, and the log says so; with "cuda" the error does."""
+    monkeypatch.setattr(array_module, "AUTO_ROWS", 1)
+    X, y = load_iris(return_X_y=True)
+    model = wl.FederatedForestClassifier(3, random_state=0).fit(X, y)
+    expected = model.predict_proba(X)
+
+    def failing(self: ArrayPredictor, *args: Any, **options: Any) -> Any:
+        raise DeviceError("The card failed.")
+
+    monkeypatch.setattr(ArrayPredictor, "predict_outputs", failing)
+    model.set_params(device="auto")
+    with caplog.at_level(logging.WARNING, logger=complete.__name__):
+        np.testing.assert_array_equal(model.predict_proba(X), expected)
+    assert "predicting on the CPU" in caplog.text
+    model.set_params(device="cuda")
+    with pytest.raises(DeviceError, match="The card failed"):
+        model.predict_proba(X)
 
 
 @pytest.mark.parametrize("rows", [AUTO_ROWS - 1, AUTO_ROWS])

@@ -200,6 +200,7 @@ class ConnectedRowFederation(ConnectedFederation):
         weight: str | None = None,
         settings: Settings,
         n_jobs: int = 1,
+        device: str = "cpu",
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Have a whole forest grown."""

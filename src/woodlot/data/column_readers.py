@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,10 @@ from woodlot.exceptions import DataError
 
 # Rows copied at a time: narrow enough that both layouts of the piece stay in the cache.
 _ROWS_AT_ONCE = 1024
+_ROWS_OF_A_THREAD = 1 << 15
+_VALUES_FOR_THREADS = 1 << 21
+"""Tables of fewer values are copied before threads have started."""
+_MOST_THREADS = 8
 
 
 def array_columns(data: Any, what: str) -> tuple[tuple[Column, ...], int]:
@@ -66,12 +72,26 @@ def _require_two_dimensions(array: NDArray[Any], what: str) -> None:
 def _numeric_columns(array: NDArray[Any], what: str) -> tuple[Column, ...]:
     n_rows, n_columns = array.shape
     block = np.empty((n_columns, n_rows), dtype=np.float32)
-    with np.errstate(over="ignore"):  # becomes infinite, which is refused below
-        for start in range(0, n_rows, _ROWS_AT_ONCE):
-            block[:, start : start + _ROWS_AT_ONCE] = array[start : start + _ROWS_AT_ONCE].T
-    for i in range(n_columns):
-        if np.isinf(block[i]).any():
-            raise infinite_value(str(i), what)
+
+    def copy(first: int) -> None:
+        with np.errstate(over="ignore"):  # becomes infinite, which is refused below
+            for start in range(first, min(first + _ROWS_OF_A_THREAD, n_rows), _ROWS_AT_ONCE):
+                block[:, start : start + _ROWS_AT_ONCE] = array[start : start + _ROWS_AT_ONCE].T
+
+    def is_infinite(i: int) -> bool:
+        return bool(np.isinf(block[i]).any())
+
+    parts = range(0, n_rows, _ROWS_OF_A_THREAD)
+    if array.size < _VALUES_FOR_THREADS:
+        for first in parts:
+            copy(first)
+        infinite = [is_infinite(i) for i in range(n_columns)]
+    else:  # most of the time goes into memory that is touched for the first time
+        with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1, _MOST_THREADS)) as threads:
+            list(threads.map(copy, parts))
+            infinite = list(threads.map(is_infinite, range(n_columns)))
+    if any(infinite):
+        raise infinite_value(str(infinite.index(True)), what)
     return tuple(NumericColumn(values) for values in block)
 
 

@@ -129,7 +129,7 @@ class FederatedForest(WatchedForest, ColumnsModel):
         federation = as_federation(X)
         if federation is None and route is None:
             table = self._check_again(X)
-            outputs = self.combine().outputs(table, self._vote, effective_jobs(self.n_jobs))
+            outputs = self.combine().outputs(table, self._vote, effective_jobs(self.n_jobs), self._device)
             return outputs, np.zeros(table.n_rows, np.bool_)
         federation = self._deal_again(X) if federation is None else federation
         outputs, uncertain = self._ask(federation, route or "one-round", wire)
@@ -144,6 +144,10 @@ class FederatedForest(WatchedForest, ColumnsModel):
                 stacklevel=stacklevel,
             )
         return outputs, uncertain
+
+    @property
+    def _device(self) -> str:
+        return str(getattr(self, "device", "cpu"))
 
     def _check_again(self, X: Any) -> Any:
         """A table to predict, with the columns of the training's."""
@@ -185,7 +189,7 @@ class FederatedForest(WatchedForest, ColumnsModel):
     def apply(self, X: Any) -> NDArray[np.int32]:
         """Leaf of every row in every tree, numbered from 0 in each tree's preorder of nodes."""
         complete = self.combine()
-        leaf = complete.apply(self._check_again(X), effective_jobs(self.n_jobs))
+        leaf = complete.apply(self._check_again(X), effective_jobs(self.n_jobs), self._device)
         structure = self.forest_.coordinator.structure
         node = np.flatnonzero(structure.right < 0)[leaf]
         return np.asarray(node - structure.offset[:-1], dtype=np.int32)

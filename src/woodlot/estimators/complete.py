@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.tables import Table, read_table
-from woodlot.exceptions import DataError, ModelFileError
+from woodlot.exceptions import DataError, DeviceError, ModelFileError
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, splitting_parties
 from woodlot.protocols.core.soundness import check_splits
 from woodlot.protocols.vertical.answers import match_columns
+from woodlot.trees.arrays.array_module import choose
+from woodlot.trees.arrays.array_predict import ArrayPredictor, PackedForest
 from woodlot.trees.encoding import CategoryCoding, Coding
 from woodlot.trees.forest import Splits, join_splits
 from woodlot.trees.predict import Predictor, Vote
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class CompleteForest:
@@ -88,15 +95,41 @@ class CompleteForest:
             f"on {len(self.feature_names):,} columns of {len(self.coordinator.parties)} parties"
         )
 
-    def outputs(self, X: Any, vote: Vote | None = None, n_jobs: int = 1) -> NDArray[np.float64]:
+    def outputs(self, X: Any, vote: Vote | None = None, n_jobs: int = 1, device: str = "cpu") -> NDArray[np.float64]:
         """Mean answer of the trees: class probabilities, or one column of targets."""
-        table = self.read(X)
-        return self._predictor.predict_outputs(self.matched(table), table.n_rows, vote or self.vote, n_jobs)
+        table, vote = self.read(X), vote or self.vote
+        columns, n = self.matched(table), table.n_rows
+        return self._computed(
+            device,
+            n,
+            lambda card: card.predict_outputs(columns, n, majority=vote == "majority"),
+            lambda: self._predictor.predict_outputs(columns, n, vote, n_jobs),
+        )
 
-    def apply(self, X: Any, n_jobs: int = 1) -> NDArray[np.int32]:
+    def apply(self, X: Any, n_jobs: int = 1, device: str = "cpu") -> NDArray[np.int32]:
         """Leaf of every row in every tree, numbered over the whole forest."""
         table = self.read(X)
-        return self._predictor.apply(self.matched(table), table.n_rows, n_jobs)
+        columns, n = self.matched(table), table.n_rows
+        return self._computed(
+            device, n, lambda card: card.apply(columns, n), lambda: self._predictor.apply(columns, n, n_jobs)
+        )
+
+    def _computed(self, device: str, n_rows: int, on_card: Callable[[ArrayPredictor], T], on_cpu: Callable[[], T]) -> T:
+        """What a card finds if there is one to use, else the CPU: the same to the bit."""
+        arrays = choose(device, n_rows, logger.warning)
+        if arrays is None:
+            return on_cpu()
+        try:
+            return on_card(ArrayPredictor(arrays, self._packed))
+        except DeviceError as error:
+            if device != "auto":
+                raise
+            logger.warning("device=auto: predicting on the CPU. %s", error)
+            return on_cpu()
+
+    @cached_property
+    def _packed(self) -> PackedForest:
+        return PackedForest.of(self.coordinator.structure, self.splits, self.coordinator.leaves)
 
     def read(self, X: Any) -> Table:
         """A table with the forest's columns; a plain array has them in their order."""

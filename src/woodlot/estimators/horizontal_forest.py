@@ -140,6 +140,10 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         three. None: more than two thirds.
     n_jobs : int or None, default=None
         Threads of the clients; the forest does not depend on them.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where clients in this process count their rows, and where a complete table is predicted: "cuda" is a graphics
+        card, "auto" one if there is any and the table is large. The forest does not depend on it. On a federation
+        between organisations each party's own setting counts. Needs the extra ``gpu``.
     random_state : int, RandomState or None
         The same number and rows give the same forest.
     verbose : int, default=0
@@ -200,6 +204,7 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         spare_after: float | None = None,
         quorum: int | float | None = None,
         n_jobs: int | None = None,
+        device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -221,6 +226,7 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         self.spare_after = spare_after
         self.quorum = quorum
         self.n_jobs = n_jobs
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
@@ -263,6 +269,7 @@ class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
         spare_after: float | None = None,
         quorum: int | float | None = None,
         n_jobs: int | None = None,
+        device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -283,5 +290,6 @@ class HorizontalForestRegressor(_LosslessMethod, WholeForestRegressor):
         self.spare_after = spare_after
         self.quorum = quorum
         self.n_jobs = n_jobs
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose

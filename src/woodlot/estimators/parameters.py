@@ -213,6 +213,7 @@ _COLLABORATIVE: dict[str, Rule] = _LOCAL | _SUMS | {
 _LOSSLESS: dict[str, Rule] = _ROWS | _SAMPLES | _SUMS | {
     "max_bins": whole(MIN_BINS, MOST_BINS),
     "oob_score": FLAG,
+    "device": _FEDERATED["device"],
     "spare_after": NONE | POSITIVE,
     "quorum": NONE | whole(1) | fraction("a share of the clients in (0, 1)", lambda value: 0 < value < 1),
     "bins": NONE

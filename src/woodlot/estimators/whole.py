@@ -188,6 +188,7 @@ class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC): 
                 weight=weight,
                 settings=partial(settings_of, self),
                 n_jobs=effective_jobs(self.n_jobs),
+                device=self._device,
                 on_progress=show,
             )
         self._keep(plan, forest, account)
@@ -267,11 +268,15 @@ class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC): 
         return federation.answer_rows(self._answer)
 
     def _answer(self, table: Any) -> NDArray[np.float64]:
-        return self.combine().outputs(table, None, effective_jobs(self.n_jobs))
+        return self.combine().outputs(table, None, effective_jobs(self.n_jobs), self._device)
+
+    @property
+    def _device(self) -> str:
+        return str(getattr(self, "device", "cpu"))
 
     def apply(self, X: Any) -> NDArray[np.int32]:
         """Leaf of every row in every tree, numbered from 0 in each tree's preorder of nodes."""
-        leaf = self.combine().apply(self._table(X), effective_jobs(self.n_jobs))
+        leaf = self.combine().apply(self._table(X), effective_jobs(self.n_jobs), self._device)
         structure = self.forest_.coordinator.structure
         node = np.flatnonzero(structure.right < 0)[leaf]
         return np.asarray(node - structure.offset[:-1], dtype=np.int32)

@@ -538,6 +538,7 @@ class AnyFederation(ABC):
         weight: str | None = None,
         settings: Settings,
         n_jobs: int = 1,
+        device: str = "cpu",
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Grow a whole forest.
@@ -552,7 +553,7 @@ class AnyFederation(ABC):
             The labels' column, which is not learnt from; None for one table whose rows were dealt.
         weight : str, optional
             The column of weights, which is not learnt from either.
-        settings, n_jobs, on_progress
+        settings, n_jobs, device, on_progress
             As for ``fit_forest``.
 
         Returns

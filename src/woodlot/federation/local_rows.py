@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from woodlot.data.row_content import RowContents
 from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
-from woodlot.exceptions import DataError
+from woodlot.exceptions import DataError, DeviceError, MissingExtraError, RemoteProtocolError
 from woodlot.federation.column_choice import chosen_of_all
 from woodlot.federation.grown import GrownForest, Labels
 from woodlot.federation.interface import AnyFederation, OnProgress, Settings, needs_columns
@@ -292,11 +292,13 @@ class RowFederation(Federation):
         weight: str | None = None,
         settings: Settings,
         n_jobs: int = 1,
+        device: str = "cpu",
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Grow a whole forest; see `AnyFederation.grow`."""
         apart = [name for name in (label, weight) if name is not None]
-        (forest, part), account = self._run(protocol_of(plan, self.parties), plan, targets, apart, n_jobs, on_progress)
+        protocol = protocol_of(plan, self.parties)
+        (forest, part), account = self._run(protocol, plan, targets, apart, n_jobs, on_progress, device)
         parts = {HOLDER: part}
         return GrownForest(forest, parts, parts, oob_score=forest.oob_score), account
 
@@ -351,6 +353,7 @@ class RowFederation(Federation):
         apart: Sequence[str],
         n_jobs: int,
         on_progress: Callable[[Progress], None] | None,
+        device: str = "cpu",
     ) -> tuple[Any, Account]:
         """Run a protocol with all clients. The columns ``apart``, the label's first, are not learnt from.
 
@@ -372,12 +375,17 @@ class RowFederation(Federation):
                 job=job,
                 shared_secret=common,
                 n_jobs=threads,
+                device=device,
             )
             handlers[name] = client_of(plan, own)
         ledger = Ledger(self.observer)
         try:
             with InProcessDriver(handlers, ledger=ledger) as driver:
                 outcome = run(protocol, driver, ledger=ledger, on_progress=on_progress)
+        except RemoteProtocolError as error:
+            if isinstance(error.__cause__, DeviceError | MissingExtraError):  # the user's card, not a peer's fault
+                raise error.__cause__ from error
+            raise
         finally:
             for client_budget in self._client_budgets.values():
                 if isinstance(client_budget, LocalBudget):

@@ -86,6 +86,7 @@ class TrainRowsWork:
                 shared_secret=home.shared_secret,
                 allow_two=home.policy.allow_two,
                 n_jobs=home.n_jobs,
+                device=home.device,
                 blocks=_blocks(taken, columns, part.label, part.weight),
             )
             self._client = client_of(order.plan, own)

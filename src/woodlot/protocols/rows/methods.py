@@ -94,7 +94,16 @@ def _lossless_client(plan: LosslessPlan, own: Holdings) -> HorizontalClient:
     # without the client's own secret: all clients must draw alike
     sums = own.sum_client(plan.sums, plan.allow_two, quorum=plan.needed)
     blocks = None if own.blocks is None else own.blocks()
-    return LosslessClient(own.name, own.table, own.target, sums=sums, plan=plan, n_jobs=own.n_jobs, blocks=blocks)
+    return LosslessClient(
+        own.name,
+        own.table,
+        own.target,
+        sums=sums,
+        plan=plan,
+        n_jobs=own.n_jobs,
+        blocks=blocks,
+        device=own.device,
+    )
 
 
 METHODS: dict[type[Any], Method] = {

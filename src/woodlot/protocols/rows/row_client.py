@@ -178,6 +178,8 @@ class Holdings:
         Whether this client adds its numbers to those of one other alone, where the plan would have it so.
     n_jobs : int
         Threads.
+    device : {"cpu", "cuda", "auto"}
+        Where rows are counted, by methods that can do so on a card; nothing that is told depends on it.
     blocks : callable or None
         Spreads the rows over the client's cluster, for methods that can use that; None: they are all here.
     """
@@ -197,6 +199,7 @@ class Holdings:
     shared_secret: bytes | None = None
     allow_two: bool = True
     n_jobs: int = 1
+    device: str = "cpu"
     blocks: Callable[[], Blocks] | None = None
 
     def sum_client(self, mode: Mode, allow_two: bool, quorum: int | float | None = None) -> SumClient:

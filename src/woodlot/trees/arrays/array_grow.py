@@ -109,6 +109,7 @@ class ArrayGrower(Grower):
             self.arrays, bootstrap, trees, self.labels, self.n_classes, self.n_jobs
         )
         self._on_card_labels = self.arrays.put(self.labels)
+        self._no_bits = self.arrays.xp.empty(0, self.arrays.xp.uint8)
         self.start, self.end = bounds[:-1].copy(), bounds[1:].copy()
         self.root_sizes = self.end - self.start
         self._array_search = ArraySearch(
@@ -133,7 +134,8 @@ class ArrayGrower(Grower):
         super()._close(numbers, settled)
         self._batch = self._array_search.gather(self.start, self.end) if len(self.start) else None
         self._own_bits: NDArray[np.uint8] = np.empty(0, np.uint8)
-        self._own_bits_here: Any = self.arrays.put(self._own_bits)
+        self._own_bits_here: Any = self._no_bits
+        self._last_sides: tuple[NDArray[np.bool_], NDArray[np.uint8], LevelSides] | None = None
 
     def _still_open(self) -> NDArray[np.bool_]:
         sizes = self.end - self.start
@@ -145,11 +147,10 @@ class ArrayGrower(Grower):
         if len(some) == 0:
             return is_open
         arrays, start, end = self.arrays, self.start[some], self.end[some]
-        still = mixed(arrays, self._on_card_rows, self._on_card_labels, start, end) > 0
+        is_open[some] = arrays.get(mixed(arrays, self._on_card_rows, self._on_card_labels, start, end)) > 0
         if rules.min_weight > 1:
             batch = self._array_search.gather(start, end)
-            still &= sums_by_node(arrays, batch.weight, batch.first) >= 2 * rules.min_weight
-        is_open[some] = arrays.get(still)
+            is_open[some] &= arrays.get(sums_by_node(arrays, batch.weight, batch.first)) >= 2 * rules.min_weight
         return is_open
 
     @on_card
@@ -203,7 +204,7 @@ class ArrayGrower(Grower):
         start, end = self.start[nodes], self.end[nodes]
         sizes, feature = end - start, self._feature[nodes]
         by_number = np.ones(len(nodes), bool)
-        set_length, sets, set_start = np.zeros(len(nodes), np.int64), xp.empty(0, xp.uint8), None
+        set_length, sets, set_start = np.zeros(len(nodes), np.int64), self._no_bits, None
         if table.categorical.any():
             by_number = table.categorical[feature] == 0
             set_length = np.where(by_number, 0, (table.n_codes[feature] + 8) >> 3)
@@ -212,8 +213,8 @@ class ArrayGrower(Grower):
         if self.rules.min_cell:  # from cells to the codes of the table
             found = self._array_search.in_table_codes(found, xp.diff(batch.first))
         cuts = Cuts(found.feature, found.low, found.turned, self._array_search.n_codes, set_start, sets)
-        bits, n_bytes = side_bits(arrays, table.fine, batch, cuts, nodes, sizes)
-        threshold = table.thresholds(arrays.put(nodes), found.feature, found.low, found.high)
+        bits, n_bytes, here = side_bits(arrays, table.fine, batch, cuts, nodes, sizes)
+        threshold = table.thresholds(here, found.feature, found.low, found.high)
         self._own_bits_here, self._own_bits = bits, arrays.get(bits)[:n_bytes]
         n_left = ones_by_node(self._own_bits, sizes)
         self._middle[nodes] = start + n_left
@@ -226,7 +227,7 @@ class ArrayGrower(Grower):
                     by_number & (self._has_missing[nodes] == 0), 2 * n_left > sizes, self._turned[nodes] > 0
                 ),
                 set_length=set_length,
-                sets=arrays.get(sets),
+                sets=arrays.get(sets) if len(sets) else _NO_SETS,
             )
         )
         if self._pending is not None:
@@ -260,6 +261,14 @@ class ArrayGrower(Grower):
         parts = weight * flags.astype(weight.dtype), weight
         heavy, whole = (self.arrays.get(sums_by_node(self.arrays, part, batch.first))[is_split] for part in parts)
         return SplitSides(level.both, np.column_stack([heavy, whole - heavy]))
+
+    def _level_sides(self, is_split: NDArray[np.bool_], other_bits: NDArray[np.uint8]) -> LevelSides:
+        last = self._last_sides
+        if (
+            last is None or last[0] is not is_split or last[1] is not other_bits
+        ):  # asked for twice: looked at, then done
+            last = self._last_sides = is_split, other_bits, super()._level_sides(is_split, other_bits)
+        return last[2]
 
     def _flags(self, batch: RowBatch, place: NDArray[np.int64], other_bits: NDArray[np.uint8]) -> Any:
         """One flag per row of the open nodes: of this party's splits, the others', and 1 where there is none."""
@@ -354,6 +363,7 @@ class ArrayGrower(Grower):
         return arrays.get(weight).astype(np.int64), arrays.get(total)
 
 
+_NO_SETS = np.empty(0, np.uint8)
 TREE_BYTES = BYTES_PER_ROW
 """Card memory for each row of each tree that grows: its number and weight, and what a level gathers of it."""
 

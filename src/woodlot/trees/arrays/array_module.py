@@ -86,10 +86,10 @@ class ArrayModule:
             self.xp.get_default_memory_pool().free_all_blocks()
             too_small = isinstance(error, errors[0])
             raise DeviceError(
-                f"The card {self.name} has too little memory ({self.memory / 2**30:.0f} GiB) for this training: "
+                f"The card {self.name} has too little memory ({self.memory / 2**30:.0f} GiB) for this table: "
                 "grow fewer trees together, or set device='cpu'."
                 if too_small
-                else f"The card {self.name} failed: {error}. Set device='cpu' to train without it."
+                else f"The card {self.name} failed: {error}. Set device='cpu' to do without it."
             ) from error
 
 
@@ -146,5 +146,5 @@ def choose(device: str, n_rows: int, say: Callable[[str], None]) -> ArrayModule 
     try:
         return card()
     except (MissingExtraError, DeviceError) as error:
-        say(f"device=auto: training on the CPU. {error}")
+        say(f"device=auto: computing on the CPU. {error}")
         return None

@@ -27,8 +27,9 @@ __device__ inline unsigned long long mix(unsigned long long z) {
 // A thread is a node: it finds the next smallest place again and again, and writes those from `low` on.
 extern "C" __global__ void list_pairs(
     const unsigned long long* select_key, const unsigned long long* order_key, const long long* low,
-    const long long* of_node, const long long* first, const long long* first_key, const unsigned long long* feature_keys,
-    int p, long long n, int* pair_node, int* pair_feature, unsigned long long* pair_place, long long* pair_first) {
+    const long long* of_node, const long long* first, const long long* first_key,
+    const unsigned long long* feature_keys, int p, long long n, int* pair_node, int* pair_feature,
+    unsigned long long* pair_place, long long* pair_first) {
   long long node = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (node >= n) return;
   long long from = low ? low[node] : 0, at = of_node[node], to = from + of_node[node + 1] - at;

@@ -289,10 +289,11 @@ class Cuts(NamedTuple):
 
 def side_bits(
     arrays: ArrayModule, fine: Any, batch: RowBatch, cuts: Cuts, nodes: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> tuple[Any, int]:
-    """Which rows of some nodes of a batch go left, node after node: packed eight to a byte; and how many bytes count.
+) -> tuple[Any, int, Any]:
+    """Which rows of some nodes of a batch go left, node after node: packed eight to a byte.
 
-    ``sizes`` says how many rows each of these nodes has.
+    Also returns how many of the bytes count, and the nodes where the batch is. ``sizes`` says how many rows each of
+    these nodes has.
     """
     xp, k = arrays.xp, len(nodes)
     known = _bounds_and_start(nodes, nodes + sizes)
@@ -306,7 +307,7 @@ def side_bits(
             np.int64(k), cuts.feature, cuts.cut, cuts.missing_left, cuts.n_codes,
             null if cuts.set_start is None else cuts.set_start, cuts.sets, np.int64(n), bits,
         )  # fmt: skip
-        return bits.view(xp.uint8), n_bytes
+        return bits.view(xp.uint8), n_bytes, given[k + 1 :]
     which = np.repeat(np.arange(k), sizes)
     node = nodes[which]
     feature = cuts.feature[node]
@@ -315,4 +316,4 @@ def side_bits(
     byte = np.append(cuts.sets, np.uint8(0))[np.where(at >= 0, at + (code >> 3), len(cuts.sets))]
     under = (code <= cuts.cut[node]) | ((code == cuts.n_codes[feature]) & (cuts.missing_left[node] > 0))
     goes = np.where(at >= 0, (byte >> (code & 7)) & 1, under).astype(np.uint8)
-    return np.packbits(goes, bitorder="little"), n_bytes
+    return np.packbits(goes, bitorder="little"), n_bytes, nodes

@@ -113,7 +113,7 @@ class ArraySearch:
         counts: NDArray[np.int64],
         batch: RowBatch | None = None,
     ) -> tuple[Choice, Choice]:
-        """The best split of each of some nodes, here and as the process is told; parameters as for ``SplitSearch.find``.
+        """The best split of each of some nodes, here and as the process is told; as ``SplitSearch.find``.
 
         ``batch`` has the rows of these nodes, if they are gathered already.
         """

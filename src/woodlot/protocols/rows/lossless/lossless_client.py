@@ -56,6 +56,8 @@ class LosslessClient(HorizontalClient):
         Its part of the sums.
     blocks : Blocks, optional
         `RowBlock`s that have these rows elsewhere; by default they are counted here.
+    device : {"cpu", "cuda", "auto"}
+        Where they are counted here; the numbers do not depend on it.
     """
 
     def __init__(
@@ -69,12 +71,15 @@ class LosslessClient(HorizontalClient):
         plan: LosslessPlan | None = None,
         n_jobs: int = 1,
         blocks: Blocks | None = None,
+        device: str = "cpu",
     ) -> None:
         super().__init__(name, table, target, secret=secret, plan=plan, n_jobs=n_jobs)
         self._sums = sums
         self._declared = {} if plan is None else plan.declared()
         self._keeps_past = blocks is not None
-        self._blocks = OwnBlock(RowBlock(table, target, n_jobs), table.n_rows) if blocks is None else blocks
+        self._blocks = (
+            OwnBlock(RowBlock(table, target, n_jobs, device=device), table.n_rows) if blocks is None else blocks
+        )
         self._drawing = 0
         self._tried = 0
         self._drawn: tuple[int, lossless_messages.DrawRows, int] | None = None  # the drawing in use

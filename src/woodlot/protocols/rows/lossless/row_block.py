@@ -24,6 +24,7 @@ from woodlot.exceptions import DataError, LocalProtocolError, RemoteProtocolErro
 from woodlot.protocols.core import bits
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.lossless import lossless_messages
+from woodlot.protocols.rows.lossless.counting_place import CountingPlace
 from woodlot.protocols.rows.lossless.left_out import class_numbers, leaves_of, left_out_answers, target_numbers
 from woodlot.protocols.rows.lossless.lossless_plan import fixed_targets
 from woodlot.protocols.rows.row_labels import row_weights, target_of
@@ -90,14 +91,17 @@ class RowBlock:
         Threads.
     digest : str
         Of the table that they were read from, by which it is noticed if that has changed.
+    device : {"cpu", "cuda", "auto"}
+        Where rows are counted; the numbers do not depend on it.
 
     """
 
-    def __init__(self, table: Table, target: Target, n_jobs: int, digest: str = "") -> None:
+    def __init__(self, table: Table, target: Target, n_jobs: int, digest: str = "", device: str = "cpu") -> None:
         self._table = table
         self._target = target
         self._n_jobs = n_jobs
         self._digest = digest
+        self._counting = CountingPlace(device)
         self._schema: UseSchema | None = None
         self._mapped = table
         self._labels: NDArray[Any] = np.zeros(0, np.uint8)
@@ -353,9 +357,9 @@ class RowBlock:
                 raise ValueError("there are no such nodes")
             if cells.length != message.order.length:
                 raise ValueError("a sum was ordered of another length than that of the numbers asked for")
-            return cells.count(
-                drawn.codes, drawn.n_codes, self._labels, drawn.targets, self._n_classes, drawn.rows, drawn.weights,
-                drawn.start[nodes], drawn.end[nodes], self._n_jobs,
+            return self._counting.count(
+                cells, drawn.codes, drawn.n_codes, self._labels, drawn.targets, self._n_classes, drawn.rows,
+                drawn.weights, drawn.start[nodes], drawn.end[nodes], self._n_jobs, level=drawn,
             )  # fmt: skip
         except ValueError as error:
             raise RemoteProtocolError(f"CountCells: {error}") from None
