@@ -33,7 +33,7 @@ from woodlot.trees.branch_growing import (
 from woodlot.trees.forest import Leaves, Splits, Structure, gather_sets
 from woodlot.trees.kernels import forget_judging as judging
 from woodlot.trees.kernels import forgetting as kernels
-from woodlot.trees.kernels.forget_measuring import measure
+from woodlot.trees.kernels.forget_measuring import LOWEST, measure
 from woodlot.trees.kernels.samples import sort_rows
 from woodlot.trees.kernels.sorting import COUNT_SIZE
 from woodlot.trees.leaf_edits import Held, LeafEdits, held_by
@@ -42,10 +42,10 @@ from woodlot.trees.sampling import Bootstrap, derive_seed, draw_rows, tree_keys
 
 LARGE = 1024
 """Nodes of at least this many rows keep a record of their split."""
-RIVAL_SUMS = 1024
+RIVAL_SUMS = 256
 """Of a large node the next best partitions are kept with their class weights: so many numbers, ..."""
-LOWEST = -1e300
-"""A score that every split exceeds."""
+GROUP_SUMS = 512
+"""The other cuts are in groups, each with the class weights of its first and last one: so many numbers of each."""
 FEWEST_RIVALS = 4
 """... and at least this many partitions."""
 SEARCHED_SHARE = 0.7
@@ -170,10 +170,16 @@ class ForestMemory:
 
     def _make_slots(self, n: int) -> kernels.Slots:
         sums, rivals = self._n_sums, max(FEWEST_RIVALS, RIVAL_SUMS // self._n_sums)
+        n_parts = min(self.ground.n_candidates, len(self.ground.feature_keys)) * (
+            1 + self.ground.table.has_missing.any()
+        )
+        groups = 0 if self._criterion == kernels.ERROR else n_parts * max(1, GROUP_SUMS // (n_parts * sums))
         return kernels.Slots(
             totals=np.zeros((n, sums), np.int64), left=np.zeros((n, sums), np.int64), upper=np.zeros(n),
-            n_rivals=np.zeros(n, np.int32), rival=np.zeros((n, rivals, 3), np.int32),
-            rival_left=np.zeros((n, rivals, sums), np.int64), low=np.zeros(n, np.int64), high=np.zeros(n, np.int64),
+            n_rivals=np.zeros(n, np.int32), rival=np.zeros((n, rivals, 4), np.int32),
+            rival_left=np.zeros((n, rivals, sums), np.int64), n_groups=np.zeros(n, np.int32),
+            group=np.zeros((n, groups, 4), np.int32), group_upper=np.zeros((n, groups)),
+            group_left=np.zeros((n, groups, 2, sums), np.int64), low=np.zeros(n, np.int64), high=np.zeros(n, np.int64),
             at_low=np.zeros(n, np.int32), at_high=np.zeros(n, np.int32), missing=np.zeros(n, np.int32),
             least=np.zeros(n, np.int64), most=np.zeros(n, np.int64),
         )  # fmt: skip

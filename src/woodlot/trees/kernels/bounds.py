@@ -33,6 +33,36 @@ def entropy_rise(W: Any, w: Any) -> Any:
 
 
 @kernel
+def group_rise(lost: Any, low: Any, high: Any, w: Any, entropy: Any) -> Any:
+    """Classes: the same for partitions of which more is known, a group of cuts next to each other.
+
+    ``low`` and ``high`` are the least and the most of each class on the side that the row was on, without the row, in
+    any partition of the group. ``lost`` is the row's class. The slope of a score in a class's weight grows with its
+    share; afterwards that is at least ``share`` on this side.
+    """
+    others = 0.0
+    for j in range(len(low)):
+        if j != lost:
+            others += F64(high[j])
+    kept = F64(low[lost])
+    share = kept / (kept + others) if kept > 0 else 0.0
+    if entropy:
+        return -F64(w) * np.log2(share) if share > 0 else np.inf
+    squares = 0.0
+    for j in range(len(low)):
+        if j == lost:
+            continue
+        rest = 0.0
+        for i in range(len(low)):
+            if i != j:
+                rest += F64(low[i])
+        most = F64(high[j]) / (F64(high[j]) + rest) if high[j] > 0 else 0.0
+        squares += most * most
+    squares = min(squares, (1.0 - share) * (1.0 - share))
+    return F64(w) * min(1.0, squares - share * (2.0 - share))
+
+
+@kernel
 def error_rise(w: Any, distance: Any) -> Any:
     """Squared error, with targets counted from that of the row: ``distance`` is the largest of the node's from it."""
     return F64(w) * distance * distance

@@ -150,13 +150,16 @@ def judge(
         if w < min_weight or W - w < min_weight:
             continue
         score, whole = scores_of(slots.totals[q], slots.left[q], criterion, scale)
-        slack = ROUNDING * (abs(score) + abs(whole) + abs(slots.upper[q]))
+        upper = slots.upper[q]
+        for g in range(slots.n_groups[q]):
+            upper = max(upper, slots.group_upper[q, g])
+        slack = ROUNDING * (abs(score) + abs(whole) + abs(upper))
         reached = score
         if criterion == ERROR:
             reached = score - whole
         elif criterion == ENTROPY:  # every number of the fixed point is rounded, before and after
             slack += 2.0 * (slots.totals.shape[1] + 1)
-        if not reached > slots.upper[q] + slack or _is_rivalled(slots, q, score, w, W, criterion, scale):
+        if not reached > upper + slack or _is_rivalled(slots, q, score, w, W, criterion, scale):
             continue
         f = trees.feature[node]
         if table.categorical[f]:

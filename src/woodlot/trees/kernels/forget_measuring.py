@@ -1,7 +1,8 @@
 """How far the split of a large node is ahead of every other partition: see `forgetting` for the arguments.
 
-The best rivals are kept with what is on their left, so that their scores stay known to the bit while rows go. All
-others are below one bound.
+The best rivals are kept with what is on their left, so that their scores stay known to the bit while rows go. Of
+classes, all other cuts of a column are in groups that stand next to each other, each below a bound of its own; the rest
+is below one bound.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from woodlot.trees.kernels.wide import fixed_xlogx
 I64: Any = np.int64
 U64: Any = np.uint64
 F64: Any = np.float64
+LOWEST = -1e300
+"""A score that every split exceeds."""
 
 
 @kernel
@@ -107,23 +110,28 @@ def best_categories(
 
 
 @kernel
-def _challenge(slots: Any, q: Any, scores: Any, score: Any, f: Any, cut: Any, missing_left: Any, left: Any) -> Any:
-    """Keep a partition among the best that are known; returns the score of the one that is not kept."""
+def _challenge(
+    slots: Any, q: Any, scores: Any, score: Any, f: Any, cut: Any, missing_left: Any, left: Any, group: Any
+) -> Any:
+    """Keep a partition among the best that are known; returns score and group of the one that is not kept."""
     n = slots.n_rivals[q]
     most = slots.rival.shape[1]
     at = n
     out = -np.inf
+    out_of = group
     if n == most:
         if score <= scores[most]:  # the place of the lowest, and its score, stand behind the others
-            return score
+            return score, group
         at = I64(scores[most + 1])
         out = scores[at]
+        out_of = I64(slots.rival[q, at, 3])
     else:
         slots.n_rivals[q] = n + 1
     scores[at] = score
     slots.rival[q, at, 0] = f
     slots.rival[q, at, 1] = cut
     slots.rival[q, at, 2] = missing_left
+    slots.rival[q, at, 3] = group
     for k in range(len(left)):
         slots.rival_left[q, at, k] = left[k]
     if slots.n_rivals[q] == most:
@@ -133,22 +141,42 @@ def _challenge(slots: Any, q: Any, scores: Any, score: Any, f: Any, cut: Any, mi
                 lowest = j
         scores[most] = scores[lowest]
         scores[most + 1] = lowest
-    return out
+    return out, out_of
+
+
+@kernel
+def _join_group(slots: Any, q: Any, group: Any, f: Any, missing_left: Any, cut: Any, left: Any) -> None:
+    """Have a group end with a cut; the first one begins it."""
+    if slots.n_groups[q] == group:
+        new = group
+        slots.group_upper[q, new] = LOWEST
+        slots.group[q, new, 0] = f
+        slots.group[q, new, 1] = missing_left
+        slots.group[q, new, 2] = cut
+        for k in range(len(left)):
+            slots.group_left[q, new, 0, k] = left[k]
+        slots.n_groups[q] = new + 1
+    slots.group[q, group, 3] = cut
+    for k in range(len(left)):
+        slots.group_left[q, group, 1, k] = left[k]
 
 
 @kernel
 def challenge_by_cuts(
     table: Any, f: Any, ordered: Any, rows: Any, s: Any, n: Any, weights: Any, labels: Any, min_leaf: Any,
     min_weight: Any, missing_left: Any, own_score: Any, criterion: Any, scale: Any, left: Any, found: Any, slots: Any,
-    q: Any, scores: Any,
+    q: Any, scores: Any, n_parts: Any,
 ) -> Any:  # fmt: skip
     """Let all cuts of a column of numbers challenge the split, with missing values on the right or on the left.
 
     ``ordered`` are the node's rows as keys ``code << 32 | position``, ascending. ``own_score`` is the split's where
-    this is its column, and infinite otherwise: the first cut of this score is the split. Returns the best score that
-    is not kept, and the score that may still be the split's own. ``left`` (int64), ``found`` and ``scores`` (float64)
-    are work space. First all scores are computed; only cuts that may be kept are gone through again.
+    this is its column, and infinite otherwise: the first cut of this score is the split. ``n_parts``: among how many
+    columns and sides of missing values the groups are divided. Returns the best score that
+    is not kept and in no group, and the score that may still be the split's own. ``left`` (int64), ``found`` and
+    ``scores`` (float64) are work space. First all scores are computed, then cuts are kept or put into groups.
     """
+    in_column = slots.group.shape[1] // n_parts
+    first_group = I64(slots.n_groups[q])
     shift = U64(32)
     n_codes = I64(table.n_codes[f])
     totals = slots.totals[q]
@@ -161,6 +189,7 @@ def challenge_by_cuts(
     most = slots.rival.shape[1]
     upper = -np.inf
     lowest = -np.inf
+    n_cuts = 0
     for again in range(2):
         sl = I64(0)
         sr = I64(0)
@@ -206,14 +235,21 @@ def challenge_by_cuts(
                 continue
             if again:
                 score = found[m]
+                cut = I64(key >> shift)
+                group = I64(-1)
+                if in_column > 0:
+                    group = first_group + m * min(in_column, n_cuts) // n_cuts
+                    _join_group(slots, q, group, f, missing_left, cut, left)
                 m += 1
                 if score == own_score:
                     own_score = np.inf
-                elif score < lowest:
-                    upper = max(upper, score)
+                    continue
+                if score >= lowest:
+                    score, group = _challenge(slots, q, scores, score, f, cut, missing_left, left, group)
+                if group >= 0:
+                    slots.group_upper[q, group] = max(slots.group_upper[q, group], score)
                 else:
-                    cut = I64(key >> shift)
-                    upper = max(upper, _challenge(slots, q, scores, score, f, cut, missing_left, left))
+                    upper = max(upper, score)
                 continue
             if criterion == ERROR:
                 t, r = F64(left[1]), F64(totals[1] - left[1])
@@ -227,8 +263,9 @@ def challenge_by_cuts(
             best = -np.inf
             for c in range(m):
                 best = max(best, found[c])
+            n_cuts = m
             full = slots.n_rivals[q] == most
-            if full and best <= scores[most] and own_score == np.inf:
+            if full and best <= scores[most] and own_score == np.inf and in_column == 0:
                 return best, own_score
             if m > most:
                 lowest = np.partition(found[:m], m - most)[m - most]
@@ -273,10 +310,16 @@ def measure(
     n_sums = slots.totals.shape[1]
     left = np.zeros(n_sums, np.int64)
     scores = np.empty(slots.rival.shape[1] + 2, np.float64)
+    n_parts = min(n_candidates, p)
+    for f in range(p):
+        if has_missing[f]:
+            n_parts = 2 * min(n_candidates, p)
+            break
     for k in range(len(start)):
         q = at[k]
         s, e = start[k], end[k]
         slots.n_rivals[q] = 0
+        slots.n_groups[q] = 0
         for j in range(n_sums):
             slots.totals[q, j] = 0
             slots.left[q, j] = 0
@@ -319,7 +362,7 @@ def measure(
             for missing_left in range(2 if has_missing[f] else 1):
                 rest, own = challenge_by_cuts(
                     table, f, ordered, rows, s, e - s, weights, labels, min_leaf, min_weight, missing_left, own,
-                    criterion, scale, left, found, slots, q, scores,
+                    criterion, scale, left, found, slots, q, scores, n_parts,
                 )  # fmt: skip
                 upper = max(upper, rest)
         if criterion == ERROR and upper < np.inf:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.bounds import entropy_rise, error_rise, gini_rise
+from woodlot.trees.kernels.bounds import entropy_rise, error_rise, gini_rise, group_rise
 from woodlot.trees.kernels.hashing import child_key, mix
 from woodlot.trees.kernels.wide import fixed_xlogx
 
@@ -63,13 +63,21 @@ class Slots(NamedTuple):
     left: Any
     """The same of the left side."""
     upper: Any
-    """float64: no partition but that of the split and the rivals scores more. Of targets: gains more."""
+    """float64: no partition but that of the split, the rivals and the groups scores more. Of targets: gains more."""
     n_rivals: Any
     """int32: the next best partitions, with what is on their left: these scores are known to the bit."""
     rival: Any
-    """int32 (slots, rivals, 3): feature, last code on the left, and 1 where missing values go left."""
+    """int32 (slots, rivals, 4): feature, last code on the left, 1 where missing values go left, and its group."""
     rival_left: Any
     """int64 (slots, rivals, classes or 2)"""
+    n_groups: Any
+    """int32: cuts of a column that stand next to each other, of classes only."""
+    group: Any
+    """int32 (slots, groups, 4): feature, 1 where missing values go left, first and last cut."""
+    group_upper: Any
+    """float64 (slots, groups): no cut of the group scores more, but the split and the rivals."""
+    group_left: Any
+    """int64 (slots, groups, 2, classes): what is on the left of the first cut and of the last."""
     low: Any
     """int64: the largest code on the left, ..."""
     high: Any
@@ -309,6 +317,8 @@ def _let_go(
         c = I64(table.fine[g, row])
         if c <= slots.rival[q, j, 1] or (c == table.n_codes[g] and slots.rival[q, j, 2] == 1):
             add_label(slots.rival_left[q], j, label, -w, criterion)
+    if slots.n_groups[q] > 0:
+        _let_groups_go(slots, q, table, row, I64(label), w, criterion, scale)
     W = I64(0)
     if criterion == ERROR:
         y = I64(label)
@@ -333,6 +343,52 @@ def _let_go(
         slots.at_low[q] -= 1
     elif code == slots.high[q]:
         slots.at_high[q] -= 1
+
+
+@kernel
+def _let_groups_go(slots: Any, q: Any, table: Any, row: Any, label: Any, w: Any, criterion: Any, scale: Any) -> None:
+    """Take a row out of the groups of a record, and change the bound of each by what that can do to its cuts."""
+    n_sums = slots.totals.shape[1]
+    low = np.empty(n_sums, np.int64)
+    high = np.empty(n_sums, np.int64)
+    f = I64(-1)
+    c = I64(0)
+    unit = 1.0
+    most = gini_rise(w)
+    if criterion == ENTROPY:
+        W = I64(0)
+        for k in range(n_sums):
+            W += slots.totals[q, k]
+        unit = scale
+        most = entropy_rise(W, w)
+    for g in range(slots.n_groups[q]):
+        if slots.group[q, g, 0] != f:
+            f = I64(slots.group[q, g, 0])
+            c = I64(table.fine[f, row])
+        is_missing_left = c == table.n_codes[f] and slots.group[q, g, 1] == 1
+        at_first = is_missing_left or c <= slots.group[q, g, 2]
+        at_last = is_missing_left or c <= slots.group[q, g, 3]
+        first = slots.group_left[q, g, 0]
+        last = slots.group_left[q, g, 1]
+        if at_first:
+            first[label] -= w
+        if at_last:
+            last[label] -= w
+        rise = -np.inf
+        if at_last:  # some cuts of the group have the row on their left
+            for k in range(n_sums):
+                low[k] = first[k]
+                high[k] = last[k]
+            rise = max(rise, group_rise(label, low, high, w, criterion == ENTROPY))
+        if not at_first:  # some have it on their right; the totals are still with the row
+            for k in range(n_sums):
+                low[k] = slots.totals[q, k] - last[k]
+                high[k] = slots.totals[q, k] - first[k]
+            low[label] = max(low[label] - w, 0)
+            rise = max(rise, group_rise(label, low, high, w, criterion == ENTROPY))
+        # a little more than that: sums of floats are rounded
+        upper = slots.group_upper[q, g]
+        slots.group_upper[q, g] = upper + unit * min(rise, most) + 4e-16 * abs(upper)
 
 
 @kernel
