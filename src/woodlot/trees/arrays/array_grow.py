@@ -30,7 +30,7 @@ from woodlot.trees.arrays.array_rows import (
 from woodlot.trees.arrays.array_search import BYTES_PER_ROW, ArraySearch
 from woodlot.trees.arrays.array_table import ArrayTable
 from woodlot.trees.encoding import EncodedTable
-from woodlot.trees.grow import BestSplits, Grower, LeafPart, Won, ones_by_node
+from woodlot.trees.grow import BestSplits, Grower, LeafPart, LevelSides, Won, ones_by_node
 from woodlot.trees.kernels import levels
 from woodlot.trees.kernels import rows as row_kernels
 from woodlot.trees.rules import GrowthRules, SplitSides
