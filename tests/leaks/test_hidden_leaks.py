@@ -17,10 +17,11 @@ from woodlot.leaks import value_attacks
 from woodlot.leaks.case import Finding
 from woodlot.leaks.count_attacks import chances_from_counts
 from woodlot.leaks.guessing import regression_with_half
-from woodlot.leaks.hidden_attacks import HiddenTest
+from woodlot.leaks.hidden_attacks import CONTROL, HiddenTest, control_findings
 from woodlot.leaks.hidden_view import coarse, coarsened, first_trees, rows_of_nodes, upper_part
 from woodlot.leaks.label_attacks import rank_correlation
 from woodlot.leaks.length_attacks import lengths_of_frames, order_by_draws, sizes_of_trees
+from woodlot.leaks.own_split_attacks import labels_of_clusters
 from woodlot.leaks.summary import as_markdown, summary_rows
 
 HOLDER, SERVER = "bank", "shop"
@@ -175,7 +176,39 @@ def test_own_cuts_tell_labels_without_any_known_one(case: leaks.Case) -> None:
     own = found["own splits"]
     assert own.value is not None
     assert own.value > 0.75
+    # its columns go with each other because they go with the label: their clusters tell it without any message
+    assert own.baseline is not None
+    assert own.baseline > 0.65
+
+
+def test_clusters_of_own_columns_are_found_without_any_message() -> None:
+    rng = np.random.default_rng(4)
+    numbers = rng.integers(0, 2, 600)
+    told = np.digitize(numbers + rng.normal(scale=0.5, size=(6, 600)), np.linspace(-1, 2, 15))
+    noise = rng.integers(0, 16, (6, 600))
+    assert labels_of_clusters(told, numbers) > 0.9
+    assert labels_of_clusters(noise, numbers) < 0.6
+    assert labels_of_clusters(np.zeros((2, 600), np.int64), numbers) < 0.6  # nothing to cut
+
+
+@pytest.mark.slow
+def test_what_splits_tell_beyond_the_clusters_of_own_columns_counts_as_leaked() -> None:
+    """Three columns go with the label, and ten with two other things: these are the clusters of the columns."""
+    rng = np.random.default_rng(5)
+    numbers, factors = rng.integers(0, 2, 400), rng.normal(size=(2, 400))
+    shop = {f"told_{k}": numbers + rng.normal(scale=0.6, size=400) for k in range(3)}
+    shop |= {f"other_{k}": factors[k % 2] + rng.normal(scale=0.2, size=400) for k in range(10)}
+    case = leaks.Case({"bank": {"bank_0": rng.normal(size=400)}, "shop": shop}, numbers)
+    params = {"n_estimators": 4, "max_depth": 3, "max_features": None, "min_cell": 20, "bootstrap": False}
+    found = HiddenTest(case, params | {"random_state": 0}, lambda text: None).labels()
+    own = next(f for f in found if f.attack == "own splits")
+    (control,) = control_findings(case, params | {"random_state": 0}, lambda text: None)
     assert own.leaks
+    assert own.value is not None
+    assert own.value > 0.75
+    assert (control.setting, control.baseline) == (CONTROL, own.baseline)
+    assert control.value is not None
+    assert control.value < own.value
 
 
 # --- lengths ---
