@@ -219,6 +219,8 @@ RULES: dict[str, dict[str, Any]] = {
     "two leaves": {"max_leaf_nodes": 2},
     "leaves and decrease": {"max_leaf_nodes": 20, "min_impurity_decrease": 0.005, "min_samples_leaf": 10},
     "leaves and depth": {"max_leaf_nodes": 12, "max_depth": 5, "min_samples_leaf": 10},
+    "cost": {"ccp_alpha": 0.008, "min_samples_leaf": 10},
+    "cost and leaves": {"ccp_alpha": 0.008, "max_leaf_nodes": 20, "min_samples_leaf": 10},
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from woodlot.data.columns import CategoryColumn, NumericColumn
@@ -151,6 +152,7 @@ def random_case(rng: np.random.Generator, kind: str) -> HiddenCase:
         min_cell=pick(0, 1, 2, 3, 7, 20),
         class_weight=pick(None, "balanced") if kind == "classes" and not bootstrap else None,
         memory_limit=pick(2**31, 1),
+        ccp_alpha=pick(msgspec.UNSET, msgspec.UNSET, 0.02),
         seed=int(rng.integers(1000)),
     )
     return HiddenCase(tables, target, plan, f"p{int(rng.integers(n_parties))}")

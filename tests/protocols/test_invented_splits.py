@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -25,7 +26,7 @@ from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.protocols.vertical.predict import predict_node_by_node
 from woodlot.protocols.vertical.regrow import KEPT, SEARCHED, regrow
 from woodlot.protocols.vertical.regrowing import RegrowingParty
-from woodlot.protocols.vertical.start import gain_unit
+from woodlot.protocols.vertical.start import gain_unit, is_start_of, start_message
 
 N, LEAF = 300, 50
 PLAN = ForestPlan(
@@ -194,6 +195,28 @@ def test_trees_are_pruned_to_max_leaf_nodes_and_not_otherwise(limit: int | None)
     if limit is not None:
         assert max(np.diff(forest.structure.offset) + 1) // 2 <= limit
         assert any("max_leaf_nodes=4" in words for words in refusals)
+
+
+def test_branches_are_pruned_by_their_cost_where_that_was_ordered() -> None:
+    """What is no split is refused then, too; a start that says another cost than the order is none of it."""
+    plan = replace(PLAN, min_samples_leaf=5, ccp_alpha=0.01)
+
+    def other_prunings(party: VerticalParty, message: Message) -> Iterator[Message]:
+        if isinstance(message, msg.FinishTrees):
+            leaf = np.array([party._grower.skeleton.n_nodes - 1], np.uint32)  # type: ignore[union-attr]
+            yield changed(message, pruned=np.concatenate([message.pruned, leaf]))
+            yield changed(message, pruned=np.repeat(message.pruned, 2))
+
+    members = parties()
+    forest, refusals = run(train.train(plan, tuple(members), "holder"), members, other_prunings)
+    assert len(refusals) == 4
+    whole, _ = run(train.train(replace(plan, ccp_alpha=msgspec.UNSET), tuple(members), "holder"), parties())
+    assert forest.structure.n_nodes < whole.structure.n_nodes
+    start = start_message(plan, 3, msg.EncodedLabels(labels=np.zeros(3, np.uint8), targets=None, weights=None,
+                          weight_factor=1.0, classes=("a",), unit=1.0))  # fmt: skip
+    assert is_start_of(plan, start, 3)
+    assert not is_start_of(replace(plan, ccp_alpha=0.02), start, 3)
+    assert not is_start_of(replace(plan, ccp_alpha=msgspec.UNSET), start, 3)
 
 
 def test_a_tree_of_fewer_rows_than_a_leaf_must_have_is_not_planted() -> None:

@@ -159,6 +159,7 @@ RULES = st.fixed_dictionaries(
         "min_samples_leaf": st.sampled_from([1, 1, 3, 0.05]),
         "min_weight_fraction_leaf": st.sampled_from([0.0, 0.0, 0.1]),
         "max_leaf_nodes": st.sampled_from([None, None, 2, 5, 12]),
+        "ccp_alpha": st.sampled_from([0.0, 0.0, 0.01, 0.05]),
         "min_impurity_decrease": st.sampled_from([0.0, 0.0, 0.02]),
         "feature_sampling": st.sampled_from(["node", "node", "tree"]),
         "max_bins": st.sampled_from([None, None, 4]),

@@ -169,6 +169,32 @@ def test_cross_validation_and_search(world: World, fed: ConnectedRowFederation) 
     assert best.best_estimator_.forest_.coordinator.n_rows == 3 * N
 
 
+def test_each_party_divides_the_rows_of_each_class(world: World, fed: ConnectedRowFederation) -> None:
+    train, test = fed.split(0.25, seed=3, stratify=LABEL)
+    model = forest(n_estimators=2).fit(train, y=LABEL)
+    report = model.evaluate(test, n_bootstrap=0)
+    rows = [pq.read_table(world.root / party / f"{TABLE}.parquet")[LABEL].to_pandas() for party in HOSPITALS]
+    for k, label in enumerate(("no", "yes")):
+        expected = sum((own == label).sum() / 4 for own in rows)
+        assert abs(report.confusion[k].sum() - expected) < 2 * len(HOSPITALS)  # whatever the parties' keys are
+    assert model.forest_.coordinator.n_rows + report.n_rows == 3 * N
+    assert report.training_rows == ""
+    with pytest.raises(DataError, match=f"divided by the classes of '{LABEL}'; use it as y"):
+        forest(n_estimators=2).fit(train, y="ward")
+    with pytest.raises(DataError, match="stratify names the labels' column"):
+        fed.split(0.25, stratify=np.zeros(3 * N))
+
+
+@pytest.mark.slow
+def test_stratified_folds_are_a_partition(fed: ConnectedRowFederation) -> None:
+    found = wl.cross_validate(
+        forest(n_estimators=2), fed, y=LABEL, cv=2, stratify=True, scoring="accuracy", return_estimator=True
+    )
+    grown = [fitted.forest_.coordinator.n_rows for fitted in found["estimator"]]
+    assert sum(grown) == 3 * N
+    assert max(grown) - min(grown) <= 4 * len(HOSPITALS)
+
+
 def test_what_cannot_be_evaluated_is_named(world: World, fed: ConnectedRowFederation) -> None:
     train, test = fed.split(0.4)
     model = forest(n_estimators=2).fit(train, y=LABEL)

@@ -160,6 +160,12 @@ def _rows(kind: Any, **params: Any) -> None:
     kind(parties=3, **SMALL, **params).fit(X, y)
 
 
+def _weighed_rows(**params: Any) -> None:
+    X, y = frame()
+    model = wl.HorizontalForestClassifier(parties=3, **SMALL, **params)
+    model.fit(X, y, sample_weight=np.linspace(0.5, 2.0, len(y)))
+
+
 def _linear(**params: Any) -> None:
     X, y = frame()
     wl.FederatedLogisticRegression(parties=DEALING, max_iter=4, tol=1.0, **params).fit(X, y)
@@ -183,6 +189,7 @@ WORLDS: dict[str, Callable[[], None]] = {
     "rows, lossless": lambda: _rows(wl.HorizontalForestClassifier, oob_score=True),
     "rows, lossless, weighted": lambda: _rows(wl.HorizontalForestClassifier, class_weight="balanced"),
     "rows, private": lambda: _rows(wl.PrivateForestClassifier),
+    "rows, lossless, weights of rows": lambda: _weighed_rows(oob_score=True),
     "linear": _linear,
     "linear, hidden": lambda: _linear(protection="hidden"),
     "align, keyed hash": lambda: _align("keyed-hash"),

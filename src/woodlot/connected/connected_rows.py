@@ -94,7 +94,7 @@ class ConnectedRowFederation(ConnectedFederation):
         """An order to grow a whole forest; every party has a column of the label's name, and of the weight's."""
         from woodlot.jobs.rows.rows_orders import TrainRowsOrder
 
-        fields = self._parts(self.parties, label, weight) | self._row_fields()
+        fields = self._parts(self.parties, label, weight) | self._row_fields(label)
         return TrainRowsOrder(**fields, plan=plan, settings=json.dumps(settings), name=name)
 
     def without(self, party: str) -> ConnectedRowFederation:
@@ -123,7 +123,7 @@ class ConnectedRowFederation(ConnectedFederation):
         if absent:
             raise DataError(f"name the tables of {absent} too: all parties that stay grow the forest again")
         return RevokeRowsOrder(
-            **self._parts(staying, label, weight), **self._row_fields(), plan=plan, settings=model.settings,
+            **self._parts(staying, label, weight), **self._row_fields(label), plan=plan, settings=model.settings,
             name=model.name, model=model.model, leaver=leaver,
         )  # fmt: skip
 
@@ -138,7 +138,7 @@ class ConnectedRowFederation(ConnectedFederation):
         keys = {party: new_report_key() for party in self.parties}
         fields = self.order_fields({p: self.part(p, label=label, key=key) for p, key in keys.items()})
         plan = BootstrapPlan(bootstrap.n_bootstrap, bootstrap.confidence, bootstrap.seed)
-        fields |= self._row_fields()
+        fields |= self._row_fields(label)
         return EvaluateRowsOrder(**fields, model=model, bootstrap=plan, allow_two=allow_two), keys
 
     def predict_rows_order(
@@ -174,11 +174,25 @@ class ConnectedRowFederation(ConnectedFederation):
             )
         return {}, sample_weight
 
-    def in_folds(self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None) -> FoldedRows:
+    def _stratum(self, stratify: Any) -> str:
+        if stratify is not None and not isinstance(stratify, str):
+            raise DataError("on a connected federation stratify names the labels' column, which every party has")
+        return stratify or ""
+
+    def in_folds(
+        self,
+        y: str,
+        n_folds: int,
+        seed: int = 0,
+        *,
+        stratify: bool = False,
+        features: Any = None,
+        exclude: Any = None,
+    ) -> FoldedRows:
         """This federation as scikit-learn's X with one row for each fold."""
         chosen = copy.copy(self.choose_columns(features, exclude, y))
         chosen._label = y
-        return FoldedRows.of(chosen, n_folds, seed)
+        return FoldedRows.of(chosen, n_folds, seed, y if stratify else None)
 
     def rate_answers(
         self, fitted: GrownForest | FittedLinear, y: Any, bootstrap: Resampling, **options: Any

@@ -543,8 +543,18 @@ class ConnectedFederation(ForgottenParts):
 
     # --- as every federation, for the estimators; see `AnyFederation` ---
 
-    def in_folds(self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None) -> InFolds:
+    def in_folds(
+        self,
+        y: str,
+        n_folds: int,
+        seed: int = 0,
+        *,
+        stratify: bool = False,
+        features: Any = None,
+        exclude: Any = None,
+    ) -> InFolds:
         """This federation as scikit-learn's X with one row for each fold."""
+        self._stratum(y if stratify else None)
         labels = self.find_labels(y, None)
         chosen = self.choose_columns(features, exclude, labels)
         self._find_rows()
@@ -776,10 +786,10 @@ class InFolds(ConnectedFederation):
     _n_folds = 0
 
     @classmethod
-    def of(cls, federation: ConnectedFederation, n_folds: int, seed: int) -> Self:
+    def of(cls, federation: ConnectedFederation, n_folds: int, seed: int, stratify: str | None = None) -> Self:
         """The same parties and rows, in folds."""
         folded = cls._some(federation, n_folds)
-        folded._folds = federation.folds(n_folds, seed)
+        folded._folds = federation.folds(n_folds, seed, stratify)
         return folded
 
     @classmethod

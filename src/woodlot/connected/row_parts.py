@@ -33,6 +33,13 @@ _SMALLEST = 1e-6
 """The smallest share of the rows that a part can have."""
 
 
+STRATIFIED_COLUMNS = (
+    "rows of parties with different columns are not divided by class between organisations: every party has the key of "
+    "the division, and rows near its edge would tell it their labels. Leave stratify out; of many rows each part has "
+    "nearly the same share of each class"
+)
+
+
 @dataclass(frozen=True)
 class RowsAt(KnownRows):
     """Which rows of which tables a connected federation has, by names and rules.
@@ -55,9 +62,14 @@ class RowsAt(KnownRows):
         """How many of these rows a training had, in words; empty if none."""
         if not isinstance(training, RowsAt) or (self.address, self.tables) != (training.address, training.tables):
             return ""
-        if any(not one.meets(other) for one in self.rules for other in training.rules if one.seed == other.seed):
+        if any(not one.meets(other) for one in self.rules for other in training.rules if _alike(one, other)):
             return ""
         return "all rows" if set(training.rules) <= set(self.rules) else "some of the rows"
+
+
+def _alike(one: RowRule, other: RowRule) -> bool:
+    """Whether both are parts of the same circle."""
+    return (one.seed, one.by) == (other.seed, other.by)
 
 
 class RowParts(AnyFederation):
@@ -70,7 +82,7 @@ class RowParts(AnyFederation):
     """Where the labels are, if a fit needs not say it."""
     _alignment: JobFacts | None
 
-    def split(self, test_size: float = 0.25, *, seed: int = 0) -> tuple[Self, Self]:
+    def split(self, test_size: float = 0.25, *, seed: int = 0, stratify: Any = None) -> tuple[Self, Self]:
         """Divide the common rows into those to learn from and those to test on, by a hash of their ids.
 
         The parties are aligned first, if they are not yet; both parts use this alignment. A part is a rule in the
@@ -83,6 +95,9 @@ class RowParts(AnyFederation):
             Share of the rows to test on; the number of rows comes out near it, not exactly.
         seed : int, default=0
             Another seed gives another split.
+        stratify : str, optional
+            Of parties with different rows, the column of the labels, which every party has: each party divides the rows
+            of each class in these shares. Jobs of the parts must have the same label.
 
         Returns
         -------
@@ -91,26 +106,32 @@ class RowParts(AnyFederation):
         is_share = isinstance(test_size, Real) and not isinstance(test_size, bool)
         if not is_share or not _SMALLEST <= test_size <= 1 - _SMALLEST:
             raise ValueError(f"test_size must be a share between 0 and 1, such as 0.25, not {test_size!r}")
-        base = self._base(seed)
+        base = self._base(seed, self._stratum(stratify))
         held = base.part(0, float(test_size))
         return self._part_with(base, base.rest(held)), self._part_with(base, held)
 
-    def folds(self, n_folds: int, seed: int = 0) -> list[tuple[Self, Self]]:
+    def _stratum(self, stratify: Any) -> str:
+        """The labels whose classes are divided one by one; empty: none."""
+        if stratify is not None:
+            raise DataError(STRATIFIED_COLUMNS)
+        return ""
+
+    def folds(self, n_folds: int, seed: int = 0, stratify: Any = None) -> list[tuple[Self, Self]]:
         """The rows to fit on and to score, of each fold; all of them use one alignment."""
-        base = self._base(seed)
+        base = self._base(seed, self._stratum(stratify))
         held = [base.part(k / n_folds, (k + 1) / n_folds) for k in range(n_folds)]
         return [(self._part_with(base, base, fold.other()), self._part_with(base, fold)) for fold in held]
 
-    def _base(self, seed: int) -> RowRule:
+    def _base(self, seed: int, by: str = "") -> RowRule:
         """The interval that these rows are from under a seed: all of the circle, or what an earlier split has left."""
         check_seed(seed)
         if seed >= CIRCLE:
             raise ValueError(f"seed must be below 2**64, not {seed}")
-        found = [rule for rule in self._rules if rule.seed == seed]
+        found = [rule for rule in self._rules if (rule.seed, rule.by) == (seed, by)]
         if len(found) > 1:
             raise DataError(f"these rows were divided with the seed {seed} more than once; take another seed")
         self._find_rows()
-        return found[0] if found else whole_circle(seed)
+        return found[0] if found else whole_circle(seed, by)
 
     def _find_rows(self) -> None:
         """Have the rows found that parts are of."""
@@ -128,12 +149,16 @@ class RowParts(AnyFederation):
         part._rules = (*kept, *(rule for rule in rules if rule.width < CIRCLE))
         return part
 
-    def _row_fields(self) -> dict[str, Any]:
-        """What an order says of the rows that it is for."""
+    def _row_fields(self, label: str = "") -> dict[str, Any]:
+        """What an order with this label says of the rows that it is for."""
+        import msgspec
+
         from woodlot.jobs.orders import RowSubset
 
         def subset(rule: RowRule) -> RowSubset:
-            return RowSubset(rule.seed, rule.start % CIRCLE, rule.stop % CIRCLE)
+            if rule.by not in ("", label):
+                raise DataError(f"these rows were divided by the classes of {rule.by!r}; use it as y, or split again")
+            return RowSubset(rule.seed, rule.start % CIRCLE, rule.stop % CIRCLE, True if rule.by else msgspec.UNSET)
 
         return {"subset": tuple(map(subset, self._rules))} if self._rules else {}
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ CIRCLE = 2**64
 LOCAL_KEY = b"woodlot: rows of one process"
 """The key where all rows are in one process, and there is no one to hide the points from."""
 _POINT_BYTES = 8
+_BY_CLASS = b" by class"
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,14 @@ class RowRule:
     start, stop : int
         The first point, and the first one beyond; where the stop is not after the start, the interval goes past the end
         of the circle and on from 0.
+    by : str
+        The column of labels whose classes are divided one by one, see `stratified`; empty: rows are divided together.
     """
 
     seed: int
     start: int
     stop: int
+    by: str = ""
 
     @property
     def width(self) -> int:
@@ -50,15 +55,18 @@ class RowRule:
 
     def part(self, begin: float, end: float) -> RowRule:
         """A part of the interval, from one share of it to another."""
-        return _between(self.seed, *(self.start + _share(self.width, share) for share in (begin, end)))
+        return self._between(*(self.start + _share(self.width, share) for share in (begin, end)))
 
     def rest(self, part: RowRule) -> RowRule:
         """The interval without a part of it at its beginning, or the whole circle without any part of it."""
-        return _between(self.seed, part.stop, part.start if self.width == CIRCLE else self.stop)
+        return self._between(part.stop, part.start if self.width == CIRCLE else self.stop)
 
     def other(self) -> RowRule:
         """The rest of the circle."""
-        return _between(self.seed, self.stop, self.start)
+        return self._between(self.stop, self.start)
+
+    def _between(self, first: int, last: int) -> RowRule:
+        return replace(self, start=first % CIRCLE, stop=last % CIRCLE or CIRCLE)
 
     def meets(self, another: RowRule) -> bool:
         """Whether a point can lie in both intervals, which must be of one seed."""
@@ -75,9 +83,9 @@ class RowRule:
         return after & before if self.start < self.stop else after | before
 
 
-def whole_circle(seed: int) -> RowRule:
+def whole_circle(seed: int, by: str = "") -> RowRule:
     """All rows, to be divided."""
-    return RowRule(seed, 0, CIRCLE)
+    return RowRule(seed, 0, CIRCLE, by)
 
 
 def row_points(ids: Sequence[bytes], seed: int, key: bytes = LOCAL_KEY) -> NDArray[np.uint64]:
@@ -103,8 +111,25 @@ def row_points(ids: Sequence[bytes], seed: int, key: bytes = LOCAL_KEY) -> NDArr
     return np.frombuffer(b"".join(map(point, ids)), ">u8").astype(np.uint64)
 
 
-def _between(seed: int, first: int, last: int) -> RowRule:
-    return RowRule(seed, first % CIRCLE, last % CIRCLE or CIRCLE)
+def class_points(ids: Sequence[bytes], seed: int, labels: NDArray[Any], key: bytes = LOCAL_KEY) -> NDArray[np.uint64]:
+    """As `row_points`, with each class spread evenly over the circle; independent of the points of the same seed."""
+    return stratified(row_points(ids, seed, key + _BY_CLASS), labels)
+
+
+def stratified(points: NDArray[np.uint64], labels: NDArray[Any]) -> NDArray[np.uint64]:
+    """Points that divide each class as they divide all rows: each class is spread evenly over the circle.
+
+    A row keeps its place among those of its class, by the points that are given, and its new point is there: of n rows
+    of a class the k-th lies in the k-th of n equal parts of the circle. A part of the circle then has its share of each
+    class, but for less than one row at either end. Points depend on the other rows of the class: a row near the
+    edge of a part can change sides when rows are added.
+    """
+    _, numbers, counts = np.unique(labels.astype(str), return_inverse=True, return_counts=True)
+    order = np.lexsort((points, numbers))
+    place = np.empty(len(points), np.uint64)
+    place[order] = np.arange(len(points)) - np.repeat(np.cumsum(counts) - counts, counts)
+    width = np.array([CIRCLE // int(n) - 1 for n in counts], np.uint64)[numbers]
+    return np.asarray(place * width + points // counts.astype(np.uint64)[numbers], np.uint64)
 
 
 def _share(width: int, share: float) -> int:

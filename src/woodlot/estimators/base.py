@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Bunch, check_random_state
@@ -616,6 +617,7 @@ def plan_of(params: Mapping[str, Any], seed: int, class_weights: ClassWeights, t
         memory_limit=int(p["memory_limit"] or DEFAULT_MEMORY),
         protection=p["protection"],
         min_cell=_cell(p["min_cell"], p["protection"]),
+        ccp_alpha=float(p["ccp_alpha"]) or msgspec.UNSET,
     )
 
 

@@ -14,7 +14,7 @@ from woodlot.federation.local_revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
 
 _PAIRS, _PRIVACY = "pairs", "privacy"
-_ADDED = {"bootstrap_by": "draw"}
+_ADDED = {"bootstrap_by": "draw", "ccp_alpha": 0.0}
 """Later parameters that are written only where they are not the default: Woodlots without them read all else."""
 
 

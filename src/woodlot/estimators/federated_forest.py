@@ -40,6 +40,10 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         Measure of the quality of a split.
     max_depth, min_samples_split, min_samples_leaf, min_weight_fraction_leaf, max_leaf_nodes, min_impurity_decrease
         When to stop splitting, as in scikit-learn.
+    ccp_alpha : float, default=0.0
+        Minimal cost-complexity pruning, as in scikit-learn: branches whose splits gain no more than this on average
+        become leaves. Of a regression the leader then learns the scale of the targets, as with
+        ``min_impurity_decrease``.
     max_features : int, float, {"sqrt", "log2"} or None, default="sqrt"
         Features tried at each node (or for each tree, see ``feature_sampling``).
     bootstrap, max_samples
@@ -151,6 +155,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         max_features: int | float | str | None = "sqrt",
         max_leaf_nodes: int | None = None,
         min_impurity_decrease: float = 0.0,
+        ccp_alpha: float = 0.0,
         bootstrap: bool = True,
         oob_score: bool = False,
         n_jobs: int | None = None,
@@ -177,6 +182,7 @@ class FederatedForestClassifier(ClassifierMixin, FederatedForest):  # type: igno
         self.max_features = max_features
         self.max_leaf_nodes = max_leaf_nodes
         self.min_impurity_decrease = min_impurity_decrease
+        self.ccp_alpha = ccp_alpha
         self.bootstrap = bootstrap
         self.oob_score = oob_score
         self.n_jobs = n_jobs
@@ -363,6 +369,7 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
         max_features: int | float | str | None = 1.0,
         max_leaf_nodes: int | None = None,
         min_impurity_decrease: float = 0.0,
+        ccp_alpha: float = 0.0,
         bootstrap: bool = True,
         oob_score: bool = False,
         n_jobs: int | None = None,
@@ -387,6 +394,7 @@ class FederatedForestRegressor(RegressorMixin, FederatedForest):  # type: ignore
         self.max_features = max_features
         self.max_leaf_nodes = max_leaf_nodes
         self.min_impurity_decrease = min_impurity_decrease
+        self.ccp_alpha = ccp_alpha
         self.bootstrap = bootstrap
         self.oob_score = oob_score
         self.n_jobs = n_jobs

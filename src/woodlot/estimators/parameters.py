@@ -180,6 +180,7 @@ _FEDERATED: dict[str, Rule] = _COLUMNS | {
     "min_weight_fraction_leaf": number("a number in [0, 0.5]", lambda value: 0 <= value <= 0.5),
     "max_leaf_nodes": NONE | whole(2),
     "min_impurity_decrease": NOT_NEGATIVE,
+    "ccp_alpha": NOT_NEGATIVE,
     "bootstrap_by": one_of("draw", "row"),
     "feature_sampling": one_of("node", "tree"),
     "protection": one_of("open", "hidden"),

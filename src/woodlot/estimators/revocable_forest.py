@@ -61,6 +61,7 @@ _OTHERS: dict[str, Any] = {
     "min_weight_fraction_leaf": 0.0,
     "max_leaf_nodes": None,
     "min_impurity_decrease": 0.0,
+    "ccp_alpha": 0.0,
     "feature_sampling": "node",
     "protection": ForestPlan.protection,
     "max_bins": None,

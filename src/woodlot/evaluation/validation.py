@@ -57,6 +57,7 @@ def cross_validate(
     cv: Any = 5,
     scoring: Any = None,
     seed: int = 0,
+    stratify: bool = False,
     n_jobs: int | None = None,
     return_train_score: bool = False,
     return_estimator: bool = False,
@@ -86,6 +87,9 @@ def cross_validate(
         scikit-learn's scorers by their names, such as ``"neg_log_loss"``. None: accuracy or R2.
     seed : int, default=0
         Another seed gives other folds.
+    stratify : bool, default=False
+        Whether each fold has its share of each class. Rows can then change folds when others are added. Between
+        organisations for parties with different rows, each of which divides its own.
     n_jobs : int or None
         Processes that fit folds at the same time; between organisations, folds that are at work at the same time, by
         default 2: while one waits for the network another computes.
@@ -116,7 +120,7 @@ def cross_validate(
     if elsewhere is not None and elsewhere.rates_elsewhere:
         names = names or [_usual(model)]
         scored = metric_scorer(model, names)
-        folds = _folds_elsewhere(elsewhere, y, cv, seed, _chosen(features, exclude))
+        folds = _folds_elsewhere(elsewhere, y, cv, seed, stratify, _chosen(features, exclude))
         with several_jobs(n_jobs):
             found = model_selection.cross_validate(
                 model,
@@ -129,7 +133,7 @@ def cross_validate(
                 error_score="raise",
             )
         return _called(found, scoring, names)
-    rows, labels, splits = _prepared(model, federation, y, cv, seed, names or ())
+    rows, labels, splits = _prepared(model, federation, y, cv, seed, stratify, names or ())
     found = model_selection.cross_validate(
         model,
         rows,
@@ -166,6 +170,7 @@ def search(
     scoring: str | None = None,
     n_iter: int | None = None,
     seed: int = 0,
+    stratify: bool = False,
     n_jobs: int | None = None,
     refit: bool = True,
     features: Any = None,
@@ -187,6 +192,8 @@ def search(
         Try so many combinations, drawn at random; by default all.
     seed : int, default=0
         Decides the folds, and the combinations that are drawn.
+    stratify : bool, default=False
+        As for `cross_validate`.
     n_jobs : int or None
         As for `cross_validate`.
     refit : bool, default=True
@@ -222,7 +229,7 @@ def search(
     elsewhere = as_federation(federation)
     if elsewhere is not None and elsewhere.rates_elsewhere:
         scored = metric_scorer(model, [scoring or _usual(model)])
-        folds = _folds_elsewhere(elsewhere, y, cv, seed, _chosen(features, exclude))
+        folds = _folds_elsewhere(elsewhere, y, cv, seed, stratify, _chosen(features, exclude))
         options = {
             "cv": fold_splits(cv),
             "scoring": lambda *fold: next(iter(scored(*fold).values())),
@@ -231,7 +238,7 @@ def search(
         }
         with several_jobs(n_jobs):
             return _searched(model, grid, n_iter, seed, options).fit(folds)
-    rows, labels, splits = _prepared(model, federation, y, cv, seed, () if scoring is None else (scoring,))
+    rows, labels, splits = _prepared(model, federation, y, cv, seed, stratify, () if scoring is None else (scoring,))
     scorer = None if scoring is None else _OneScore(model, scoring)
     options = {"cv": splits, "scoring": scorer, "n_jobs": n_jobs, "refit": refit, "error_score": "raise"}
     return _searched(model, grid, n_iter, seed, options).fit(rows, labels, **_chosen(features, exclude))
@@ -247,7 +254,9 @@ def _usual(model: Any) -> str:
     return "accuracy" if is_classifier(model) else "r2"
 
 
-def _folds_elsewhere(federation: AnyFederation, y: Any, cv: Any, seed: int, choice: Mapping[str, Any]) -> AnyFederation:
+def _folds_elsewhere(
+    federation: AnyFederation, y: Any, cv: Any, seed: int, stratify: bool, choice: Mapping[str, Any]
+) -> AnyFederation:
     """The folds of rows that stay with their parties; what can be checked is checked before the first fit."""
     if y is None:
         raise DataError("say where the labels are: y='party.column'")
@@ -260,7 +269,7 @@ def _folds_elsewhere(federation: AnyFederation, y: Any, cv: Any, seed: int, choi
         )
     if cv < 2:
         raise ValueError(f"cv must be at least 2 folds, not {cv}")
-    return federation.in_folds(y, int(cv), seed, **choice)
+    return federation.in_folds(y, int(cv), seed, stratify=stratify, **choice)
 
 
 def _chosen(features: Any, exclude: Any) -> dict[str, Any]:
@@ -288,7 +297,7 @@ def _names(scoring: Any) -> list[str] | None:
 
 
 def _prepared(
-    model: Any, X: Any, y: Any, cv: Any, seed: int, names: Sequence[str]
+    model: Any, X: Any, y: Any, cv: Any, seed: int, stratify: bool, names: Sequence[str]
 ) -> tuple[AnyFederation, Any, Splits]:
     """The rows, labels that know their column, and the folds: everything is checked before the first fit."""
     federation = as_federation(X)
@@ -302,8 +311,10 @@ def _prepared(
     if isinstance(cv, Integral):
         if cv < 2:
             raise ValueError(f"cv must be at least 2 folds, not {cv}")
-        folds = federation.fold_numbers(int(cv), seed)
+        folds = federation.fold_numbers(int(cv), seed, labels if stratify else None)
         splits = [(np.flatnonzero(folds != k), np.flatnonzero(folds == k)) for k in range(int(cv))]
+    elif stratify:
+        raise ValueError("stratify is for a number of folds; give cv a number, or leave stratify out")
     else:
         splits = list(model_selection.check_cv(cv, labels, classifier=is_classifier(model)).split(federation, labels))
     _refuse_bad_folds(splits, np.asarray(labels), is_classifier(model), names)
@@ -320,11 +331,11 @@ def _refuse_bad_folds(splits: Splits, y: NDArray[Any], classes: bool, names: Seq
         if absent:
             raise DataError(
                 f"the rows that fold {number + 1} of {len(splits)} is fitted on have none of class {quoted(absent)}; "
-                "take fewer folds, another seed, or cv=StratifiedKFold(...)"
+                "take fewer folds, another seed, or stratify=True"
             )
         lacking, ranked = everything - set(y[test].tolist()), [name for name in names if name in RANKED]
         if lacking and ranked:
             raise DataError(
                 f"{ranked[0]} of a fold is not defined: no row of fold {number + 1} of {len(splits)} is of class "
-                f"{quoted(sorted(map(str, lacking)))}; take fewer folds, another seed, or cv=StratifiedKFold(...)"
+                f"{quoted(sorted(map(str, lacking)))}; take fewer folds, another seed, or stratify=True"
             )

@@ -225,7 +225,14 @@ class AnyFederation(ABC):
         raise DataError("the labels are in this process; the model rates its answers here")
 
     def in_folds(
-        self, y: str, n_folds: int, seed: int = 0, *, features: Any = None, exclude: Any = None
+        self,
+        y: str,
+        n_folds: int,
+        seed: int = 0,
+        *,
+        stratify: bool = False,
+        features: Any = None,
+        exclude: Any = None,
     ) -> AnyFederation:
         """This federation as scikit-learn's X with one row for each fold; for federations that rate elsewhere.
 
@@ -235,12 +242,14 @@ class AnyFederation(ABC):
             Where the labels are, which a fit on it, or on some of its folds, needs not say.
         n_folds, seed : int
             How the rows are divided.
+        stratify : bool
+            Whether each fold has its share of each class.
         features, exclude : mapping, optional
             What is learnt from.
         """
         raise DataError("folds of rows in this process are row numbers: fold_numbers")
 
-    def fold_numbers(self, n_folds: int, seed: int = 0) -> NDArray[np.int64]:
+    def fold_numbers(self, n_folds: int, seed: int = 0, stratify: Any = None) -> NDArray[np.int64]:
         """The fold of each row; refused where rows are not selected in this process."""
         raise DataError("folds are for federations in one process so far")
 

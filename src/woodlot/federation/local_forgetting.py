@@ -334,6 +334,8 @@ def _unsupported(plan: ForestPlan, federation: Federation) -> str:
         return "max_leaf_nodes lets the nodes of a tree compete"
     if plan.min_impurity_decrease > 0:
         return "min_impurity_decrease counts gains by the number of rows"
+    if plan.pruning > 0:
+        return "ccp_alpha weighs the branches of a tree by all that is below them"
     if plan.min_cell:
         return "min_cell makes bins as coarse as a node is small"
     return ""

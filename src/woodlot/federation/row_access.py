@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.row_rules import RowRule, row_points, whole_circle
+from woodlot.data.row_rules import RowRule, class_points, row_points, whole_circle
 from woodlot.exceptions import DataError
 from woodlot.federation.interface import AnyFederation
 from woodlot.federation.label_columns import LabelColumn, one_per_row
@@ -126,7 +126,7 @@ class RowAccess(AnyFederation):
         subset._lineage = replace(self.lineage, positions=self.lineage.positions[rows])
         return subset
 
-    def split(self, test_size: float = 0.25, *, seed: int = 0) -> tuple[Self, Self]:
+    def split(self, test_size: float = 0.25, *, seed: int = 0, stratify: Any = None) -> tuple[Self, Self]:
         """Divide the rows into those to learn from and those to test on, by a hash of their ids.
 
         A row is on the side that its id and the seed say, whoever else is there: when rows are added, the others stay
@@ -139,6 +139,9 @@ class RowAccess(AnyFederation):
             Share of the rows to test on; the number of rows comes out near it, not exactly.
         seed : int, default=0
             Another seed gives another split.
+        stratify : str or array, optional
+            Labels, by the name of their column or as an array: each class is divided in these shares. A row near the
+            edge can then change sides when rows are added.
 
         Returns
         -------
@@ -157,6 +160,12 @@ class RowAccess(AnyFederation):
         """
         if not isinstance(test_size, Real) or isinstance(test_size, bool) or not 0 < test_size < 1:
             raise ValueError(f"test_size must be a share between 0 and 1, such as 0.25, not {test_size!r}")
+        if stratify is not None:
+            part = whole_circle(check_seed(seed)).part(0, float(test_size))
+            is_held = part.chosen(self._class_points(seed, stratify))
+            if is_held.all() or not is_held.any():
+                raise DataError(f"test_size={test_size} of {self.n_rows:,} rows leaves none on one side; take another")
+            return self.take(np.flatnonzero(~is_held)), self.take(np.flatnonzero(is_held))
         base = self._rule(check_seed(seed))
         held = base.part(0, float(test_size))
         points = row_points(self._hashed_ids(), base.seed)
@@ -165,14 +174,17 @@ class RowAccess(AnyFederation):
             self._by_rule(held, points, f"test_size={test_size} leaves none to test on"),
         )
 
-    def fold_numbers(self, n_folds: int, seed: int = 0) -> Rows:
+    def fold_numbers(self, n_folds: int, seed: int = 0, stratify: Any = None) -> Rows:
         """The fold of each row, 0 to ``n_folds`` - 1, by a hash of its id as `split` has it."""
-        base = self._rule(check_seed(seed))
-        points = row_points(self._hashed_ids(), base.seed)
+        base = self._rule(check_seed(seed)) if stratify is None else whole_circle(check_seed(seed))
+        points = row_points(self._hashed_ids(), seed) if stratify is None else self._class_points(seed, stratify)
         numbers = np.zeros(self.n_rows, np.int64)
         for fold in range(1, n_folds):
             numbers[base.part(fold / n_folds, (fold + 1) / n_folds).chosen(points)] = fold
         return numbers
+
+    def _class_points(self, seed: int, labels: Any) -> NDArray[np.uint64]:
+        return class_points(self._hashed_ids(), seed, np.asarray(self.scored_labels(labels)))
 
     def _rule(self, seed: int) -> RowRule:
         """The interval of the circle that these rows are from: all of it, or what an earlier split has left."""

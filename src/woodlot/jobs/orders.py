@@ -179,11 +179,14 @@ class RowSubset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Decides the points.
     start, stop : int
         The first point, and the first one beyond; 0 after the last point of all.
+    by_class : bool, unset by default
+        Whether a party divides the rows of each class of its label; over rows only.
     """
 
     seed: Annotated[int, msgspec.Meta(ge=0)]
     start: Annotated[int, msgspec.Meta(ge=0)]
     stop: Annotated[int, msgspec.Meta(ge=0)]
+    by_class: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if max(self.seed, self.start, self.stop) > MAX_POINT:

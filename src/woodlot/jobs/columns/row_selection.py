@@ -33,6 +33,8 @@ def selected_rows(taken: TakenOrder[AlignedOrder], rows: Rows) -> Rows:
     order = taken.order
     if not order.subsets:
         return rows
+    if any(part.by_class is True for part in order.subsets):
+        raise DataError("rows of parties with different columns are not divided by class: only one of them has labels")
     if (rows < 0).any():
         raise DataError("it lacks rows of the alignment, and cannot tell on which side they are: use join='inner'")
     key = own_row_key(taken) if order.alignment is None else taken.home.store.row_key(order.alignment)

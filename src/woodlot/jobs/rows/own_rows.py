@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.ids import canonical_ids
-from woodlot.data.row_rules import RowRule, row_points
+from woodlot.data.row_rules import RowRule, class_points, row_points
 from woodlot.exceptions import DataError
 from woodlot.jobs.columns.row_selection import own_row_key, seen_points
 from woodlot.jobs.home import TakenOrder, private_errors
@@ -29,10 +29,21 @@ def own_rows(taken: Taken) -> NDArray[np.int64] | None:
     ids = own_ids(taken)
     chosen = np.ones(len(ids), np.bool_)
     for part in taken.order.subsets:
-        chosen &= RowRule(part.seed, part.start, part.stop).chosen(row_points(ids, part.seed, key))
+        points = row_points(ids, part.seed, key)
+        if part.by_class is True:
+            points = class_points(ids, part.seed, _labels(taken), key)
+        chosen &= RowRule(part.seed, part.start, part.stop).chosen(points)
     if not chosen.any():
         raise DataError("none of its rows is in the part that the order is for; take another seed or share")
     return np.flatnonzero(chosen)
+
+
+def _labels(taken: Taken) -> NDArray[Any]:
+    """Labels of all rows: each party divides the rows of each class, and tells nobody which they are."""
+    if taken.part.label is None:
+        raise DataError("rows are divided by class, and the order names no column of labels")
+    with private_errors(taken.job, "its labels cannot be used"):
+        return taken.loaded.values(taken.part.label)
 
 
 def own_ids(taken: Taken) -> list[bytes]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil, log2, sqrt
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,7 +41,8 @@ class ForestPlan:
 
     ``out_of_bag``: how trees vote on rows they have not seen. ``protection``: whether parties learn which row goes
     where. ``min_cell``: a node of m rows shows at most m // min_cell cells of a column (`woodlot.trees.coarsening`); 0
-    for any number, "auto" for what `cell_for` makes of the number of rows.
+    for any number, "auto" for what `cell_for` makes of the number of rows. ``ccp_alpha``: what a split must gain on
+    average in its branch, or the branch is pruned; unset for no pruning, as in orders from before.
     """
 
     task: Task
@@ -63,6 +65,22 @@ class ForestPlan:
     memory_limit: int = DEFAULT_MEMORY
     protection: Protection = "open"
     min_cell: int | Literal["auto"] = 0
+    ccp_alpha: float | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def pruning(self) -> float:
+        """``ccp_alpha`` as a number; 0: trees are not pruned."""
+        return 0.0 if isinstance(self.ccp_alpha, msgspec.UnsetType) else self.ccp_alpha
+
+    @property
+    def nodes_compete(self) -> bool:
+        """Whether a node's split depends on other branches of its tree."""
+        return self.max_leaf_nodes is not None or self.pruning > 0
+
+    @property
+    def measures_gains(self) -> bool:
+        """Whether a rule compares gains with a number, so that the unit of targets is needed."""
+        return self.min_impurity_decrease > 0 or self.pruning > 0
 
     def __post_init__(self) -> None:
         self._check_cells()
@@ -176,6 +194,7 @@ class ForestPlan:
             "min_cell": rules.min_cell,
             "max_leaf_nodes": self.max_leaf_nodes,
             "min_impurity_decrease": self.min_impurity_decrease,
+            "ccp_alpha": self.pruning,
             "order_seed": derive_seed(self.seed, "order"),
             "bootstrap_seed": sampling.seed,
             "n_draws": sampling.n_draws,

@@ -355,7 +355,7 @@ class HiddenLabels:
 
     def unit(self, plan: ForestPlan) -> float:
         """What the square of a target's unit is in fixed point, where a rule needs it."""
-        return 1.0 if self.code is None or plan.min_impurity_decrease == 0 else self.code.unit
+        return 1.0 if self.code is None or not plan.measures_gains else self.code.unit
 
 
 @dataclass(frozen=True, eq=False, repr=False)

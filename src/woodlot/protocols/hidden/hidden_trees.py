@@ -18,6 +18,7 @@ from woodlot.protocols.hidden.shared_rows import CodeSizes, RecordLayout, Words
 from woodlot.trees.best_first import best_first
 from woodlot.trees.cells import ENTROPY, GINI, TARGETS
 from woodlot.trees.coarsening import cells_of_codes, first_code, last_code
+from woodlot.trees.cost_complexity import splits_to_prune
 from woodlot.trees.forest import Leaves, Structure
 from woodlot.trees.kernels.cells import place_all
 from woodlot.trees.kernels.shares import BestCut, read_cells, search_bins
@@ -107,6 +108,7 @@ class HiddenGrowth:
     n_candidates: int
     max_leaf_nodes: int | None
     min_impurity_decrease: float
+    ccp_alpha: float
     gain_unit: float
     scale: int
     xlogx: NDArray[np.int64]
@@ -125,6 +127,7 @@ class HiddenGrowth:
             n_candidates=n_candidates,
             max_leaf_nodes=plan.max_leaf_nodes,
             min_impurity_decrease=plan.min_impurity_decrease,
+            ccp_alpha=plan.pruning,
             gain_unit=1.0 / (weight * (scale if entropy else unit)),
             scale=scale,
             xlogx=xlogx,
@@ -428,11 +431,9 @@ class HiddenTrees:
     # --- the finished trees ---
 
     def finish(self, code: LeafCode) -> tuple[Structure, Leaves, ForestSplits]:
-        """Prune to ``max_leaf_nodes``; the structure, its leaves and its splits."""
-        skeleton, pruned = self._skeleton, np.empty(0, np.int64)
-        if self._growth.max_leaf_nodes is not None:
-            chosen = best_first(skeleton.n_trees, skeleton.left, self._known_gains(), self._growth.max_leaf_nodes)
-            pruned = skeleton.split_nodes[~chosen[skeleton.split_nodes]]
+        """Prune as the plan says; the structure, its leaves and its splits."""
+        skeleton, growth = self._skeleton, self._growth
+        pruned = splits_to_prune(skeleton, self._known_gains(), growth.max_leaf_nodes, growth.ccp_alpha)
         structure, position = skeleton.finish(pruned)
         return structure, self._leaves(structure, position, code), self._splits_of(structure, position)
 

@@ -87,7 +87,8 @@ class EncodedLabels(Message):
         *FROM_HOLDER,
         "which rows have equal labels, and targets up to shift, scale and sign; the names of the "
         "classes, for the model; "
-        "the weights of the rows where there are any; the scale of targets only where min_impurity_decrease needs it",
+        "the weights of the rows where there are any; the scale of targets only where min_impurity_decrease or "
+        "ccp_alpha needs it",
         "encoded",
     )
     labels: UInt | None
@@ -117,6 +118,8 @@ class GrowthStart(Message, abstract=True, omit_defaults=True):
     balance: bool
     min_cell: int = 0
     """See ``trees.coarsening``."""
+    ccp_alpha: float = 0.0
+    """Above 0, splits are pruned at the end; see ``trees.cost_complexity``."""
 
 
 class StartForest(GrowthStart):
@@ -260,7 +263,9 @@ class FinishTrees(Message):
     """Ends the trees in flight, with the last level's splits where they are still to be told."""
 
     discloses: ClassVar = Disclosure(
-        *TO_PARTY, "as GrowLevel, without candidates; which splits were pruned away (max_leaf_nodes)", "clear"
+        *TO_PARTY,
+        "as GrowLevel, without candidates; which splits were pruned away (max_leaf_nodes, ccp_alpha)",
+        "clear",
     )
     is_split: U8
     flags: U8

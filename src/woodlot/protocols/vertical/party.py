@@ -455,11 +455,18 @@ class VerticalParty(MessageHandler):
         return reply
 
     def _pruned(self, grower: Grower, is_split: NDArray[np.bool_], pruned: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Splits to undo: none without ``max_leaf_nodes``, and with it as many as it takes."""
-        limit = None if self._start is None else self._start.max_leaf_nodes
+        """Splits to undo: none without ``max_leaf_nodes`` or ``ccp_alpha``, and with them as many as it takes.
+
+        A party does not know the gains of others' splits. It does not check what ``ccp_alpha`` prunes: a leaf that
+        was a branch tells less, and of more rows.
+        """
+        limit, prunes = (
+            (None, False) if self._start is None else (self._start.max_leaf_nodes, self._start.ccp_alpha > 0)
+        )
+        may = prunes or limit is not None
         skeleton = grower.skeleton
         split_nodes = np.concatenate([skeleton.split_nodes, skeleton.frontier[is_split]])
-        if (np.diff(pruned) <= 0).any() or not np.isin(pruned, split_nodes).all() or (limit is None and len(pruned)):
+        if (np.diff(pruned) <= 0).any() or not np.isin(pruned, split_nodes).all() or (len(pruned) and not may):
             raise RemoteProtocolError("FinishTrees prunes what is not a split, or prunes where no rule asks for it")
         if limit is not None and (n_leaves := int(skeleton.leaves_if(is_split, pruned).max())) > limit:
             raise RemoteProtocolError(

@@ -168,7 +168,7 @@ class _Change:
         searched = gone
         if level == 3:
             searched = np.ones_like(gone) if patched else gone | _touched(plan, former, number, n_jobs)
-        if plan.max_leaf_nodes is not None:
+        if plan.nodes_compete:
             # what one branch may have depends on all others: a tree is grown again as a whole
             roots = structure.offset[:-1]
             changes = np.add.reduceat(searched, roots) > 0 if level == 1 else np.ones(len(roots), bool)
@@ -182,7 +182,7 @@ class _Change:
             mark,
             party=_renumbered(np.arange(len(former.parties)) != number),
             feature=_renumbered(former.feature_party != number),
-            inherits=plan.max_leaf_nodes is None,
+            inherits=not plan.nodes_compete,
         )
 
 

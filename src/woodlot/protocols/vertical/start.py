@@ -25,7 +25,7 @@ def share_message(plan: ForestPlan) -> ShareLabels:
         seed=derive_seed(plan.seed, "labels"),
         balanced=plan.class_weight == "balanced",
         class_weight=plan.class_weight if isinstance(plan.class_weight, tuple) else (),
-        reveal_unit=plan.min_impurity_decrease > 0,
+        reveal_unit=plan.measures_gains,
         bootstrap=plan.bootstrap,
         max_samples=plan.max_samples,
     )
@@ -97,6 +97,8 @@ def check_growth(start: GrowthStart, n_rows: int) -> None:
         raise RemoteProtocolError(f"{what} carries trees of fewer than two leaves")
     if not 0 <= start.min_impurity_decrease < float("inf"):
         raise RemoteProtocolError(f"{what} carries a min_impurity_decrease out of range")
+    if not 0 <= start.ccp_alpha < float("inf"):
+        raise RemoteProtocolError(f"{what} carries a ccp_alpha out of range")
 
 
 def gain_unit(start: GrowthStart, n_rows: int, unit: float) -> float:

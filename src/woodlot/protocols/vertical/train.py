@@ -41,6 +41,7 @@ from woodlot.protocols.vertical.forest_messages import (
 )
 from woodlot.protocols.vertical.start import EPSILON, gain_unit, rules_of, sampling_of, share_message, start_message
 from woodlot.trees.best_first import best_first
+from woodlot.trees.cost_complexity import splits_to_prune
 from woodlot.trees.forest import Leaves, Structure, join_leaves, join_structures
 from woodlot.trees.kernels.hashing import candidate_limits, choose_offers
 from woodlot.trees.kernels.rows import route_bits
@@ -370,14 +371,9 @@ class Batch:
     def _finish(
         self, trees: Sequence[int], is_split: NDArray[np.uint8], flags: dict[str, NDArray[np.uint8]]
     ) -> Generator[Round, dict[str, Message], FinishedTrees]:
-        """Tell everybody the last splits, prune to ``max_leaf_nodes``, and ask the holder what the leaves hold."""
-        pruned = np.empty(0, np.int64)
+        """Tell everybody the last splits, prune as the plan says, and ask the holder what the leaves hold."""
         split_nodes = self.skeleton.split_nodes
-        if self.plan.max_leaf_nodes is not None:
-            chosen = best_first(
-                self.skeleton.n_trees, self.skeleton.left, self._known_gains(), self.plan.max_leaf_nodes
-            )
-            pruned = split_nodes[~chosen[split_nodes]]
+        pruned = splits_to_prune(self.skeleton, self._known_gains(), self.plan.max_leaf_nodes, self.plan.pruning)
         structure, position = self.skeleton.finish(pruned)
         requests: dict[str, Message] = {
             p: FinishTrees(is_split=is_split, flags=flags[p], pruned=pruned.astype(np.uint32)) for p in self.parties
