@@ -36,6 +36,7 @@ from woodlot.cli.party import party
 from woodlot.cli.plan import plan
 from woodlot.cli.predict import predict
 from woodlot.cli.provision import provision
+from woodlot.cli.report import report
 from woodlot.cli.revoke import revoke
 from woodlot.cli.score import score
 from woodlot.cli.search import search
@@ -129,6 +130,7 @@ for command in (
     align,
     parties,
     audit,
+    report,
     dashboard,
     mpi,
     order,
