@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from woodlot.cli import app
 from woodlot.dashboard.learnt import Matrix, Roles, learnt
 from woodlot.dashboard.report import DAYS, Period
 from woodlot.exceptions import DataError, ReceiptError
@@ -74,6 +77,28 @@ def test_nothing_can_be_added_or_taken_away(tmp_path: Path) -> None:
     with pytest.raises(ReceiptError, match="cannot be read"):
         SignedPage.load(tmp_path / "nothing.html")
     assert not is_report(tmp_path / "nothing.html")
+
+
+def test_the_command_writes_what_audit_verifies(tmp_path: Path) -> None:
+    make_identities(Authority.create(tmp_path / "ours", "ours", days=2), tmp_path, {"coordinator": "coordinator"})
+    config, out = tmp_path / "coordinator" / "coordinator.toml", tmp_path / "report.html"
+    config.write_text('listen = "127.0.0.1:0"\n')
+    run = CliRunner().invoke
+    made = run(app, ["report", str(config), "--out", str(out), "--from", "2026-01-01", "--to", "2026-01-31"])
+    assert made.exit_code == 0, made.output
+    authority = tmp_path / "coordinator" / "identity" / "ca.pem"
+    found = run(app, ["audit", "verify", str(out), "--authority", str(authority)])
+    assert found.exit_code == 0, found.output
+    assert "coordinator 'coordinator'" in found.output
+    told = json.loads(run(app, ["audit", "verify", str(out), "--json"]).output)
+    assert (told["verified"], told["vouched"]) == (True, False)
+    out.write_bytes(out.read_bytes().replace(b"None.", b"Some.", 1))
+    changed = run(app, ["audit", "verify", str(out)])
+    assert changed.exit_code == 1
+    assert "NO" in changed.output
+    assert json.loads(run(app, ["audit", "verify", str(out), "--json"]).stdout)["verified"] is False
+    assert run(app, ["report", str(config), "--from", "soon"]).exit_code == 1
+    assert run(app, ["report", str(config), "--out", str(tmp_path)]).exit_code == 1
 
 
 def test_a_period() -> None:
