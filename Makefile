@@ -126,7 +126,7 @@ $(VENV)/gpu.stamp: $(VENV)/dev.stamp
 	@touch $@
 
 $(VENV)/browser.stamp: $(VENV)/dev.stamp
-	@$(BIN)/python -m pip install -qq 'playwright>=1.50'
+	@$(BIN)/python -m pip install -qq 'playwright>=1.50' 'axe-core-python>=0.1'
 	@touch $@
 
 # A browser comes from the system's packages; where there is none, Debian's Chromium is installed if that is possible.

@@ -15,7 +15,7 @@ from woodlot.dashboard.server import Server
 from woodlot.service.local import LocalFederation, local_federation
 
 Y = f"bank.{LABEL}"
-KINDS = ("align", "train", "predict", "revoke", "evaluate")
+KINDS = ("align", "train", "predict", "revoke", "evaluate", "explain", "score", "drift")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -35,8 +35,8 @@ class Stage:
     def connect(self, tables: Any = TABLES) -> Any:
         return wl.connect(self.federation.address, self.federation.identity, tables=tables, lead="coordinator")
 
-    def train(self, **params: Any) -> str:
-        with self.connect() as federation:
+    def train(self, lead: Any = "coordinator", **params: Any) -> str:
+        with wl.connect(self.federation.address, self.federation.identity, tables=TABLES, lead=lead) as federation:
             settings = {"n_estimators": 20, "max_depth": 8, "random_state": 0, "oob_score": False, **params}
             model = wl.FederatedForestClassifier(**settings).fit(federation, y=Y)
             return model.forest_.model or ""

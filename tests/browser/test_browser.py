@@ -6,12 +6,14 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from stage import CHROMIUM, FLAGS, Stage, stage
 
 from woodlot.dashboard.party_view import PartyView
+from woodlot.identity.signed_page import SignedPage
 
 playwright = pytest.importorskip("playwright.sync_api", reason="make test-browser installs Playwright")
 if CHROMIUM is None:
@@ -52,11 +54,11 @@ class Watched:
         self.received: list[str] = []
         self.problems: list[str] = []
         self.hosts: set[str] = set()
-        self.page.on("response", self._keep)
+        self.page.on("response", self.keep)
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("console", lambda m: self.problems.append(m.text) if m.type == "error" else None)
 
-    def _keep(self, response: Any) -> None:
+    def keep(self, response: Any) -> None:
         self.hosts.add(response.url.split("/")[2])
         kind = response.headers.get("content-type", "")
         if response.ok and ("html" in kind or "json" in kind):
@@ -67,6 +69,7 @@ class Watched:
 def watched(browser: Any) -> Iterator[Watched]:
     seen = Watched(browser)
     yield seen
+    seen.page.remove_listener("response", seen.keep)  # a page that renews itself may receive while it is closed
     seen.page.close()
     assert seen.problems == []
 
@@ -172,8 +175,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(here: Stage, browser: Any) 
 def test_contributions_are_measured_from_the_page(here: Stage, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{here.server.address}models/{here.model}")
-    page.fill("#contribution input[name=tables]", "bank=newcomers shop=customers")
-    page.fill("#contribution input[name=label]", "bank.default")
+    page.select_option("#contribution [name='table.bank']", "newcomers")
     page.get_by_role("button", name="Measure").click()
     playwright.expect(page.locator("#contribution")).to_contain_text("The values add up", timeout=PATIENCE)
 
@@ -181,11 +183,114 @@ def test_contributions_are_measured_from_the_page(here: Stage, watched: Watched)
 def test_a_model_is_evaluated_from_the_page(here: Stage, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{here.server.address}models/{here.model}")
-    page.fill("#evaluation input[name=tables]", "bank=newcomers shop=customers")
-    page.fill("#evaluation input[name=label]", "bank.default")
+    page.select_option("#evaluation [name='table.bank']", "newcomers")
     page.get_by_role("button", name="Evaluate").click()
     playwright.expect(page.locator("#evaluation table")).to_contain_text("roc auc", timeout=PATIENCE)
     playwright.expect(page.locator("#roc canvas")).to_be_visible()
+
+
+def test_the_map_shows_who_is_there_and_what_travels(here: Stage, watched: Watched) -> None:
+    page = watched.page
+    growing = threading.Thread(target=here.train, kwargs={"lead": "holder"})
+    page.goto(here.server.address)
+    page.evaluate("window.sameDocument = true")
+    growing.start()
+    try:
+        playwright.expect(page.locator("svg.wide .strand")).not_to_have_count(0, timeout=PATIENCE)
+        playwright.expect(page.locator("svg.wide .member")).to_have_count(3)
+        playwright.expect(page.locator("svg.wide .badge", has_text="leads")).to_be_visible(timeout=PATIENCE)
+    finally:
+        growing.join()
+    assert page.evaluate("window.sameDocument") is True
+    moving = "getComputedStyle(document.querySelector('.map .moving')).animationName"
+    assert page.evaluate(moving) == "flow"
+    page.emulate_media(reduced_motion="reduce")
+    assert page.evaluate(moving) == "none"
+
+
+def test_who_learnt_what_is_opened_cell_by_cell(here: Stage, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{here.server.address}jobs/{here.model}")
+    cell = page.locator("button[aria-controls=told-labels-coordinator]")
+    told = page.locator("#told-labels-coordinator")
+    playwright.expect(told).to_be_hidden()
+    cell.focus()
+    page.keyboard.press("Enter")
+    playwright.expect(told).to_be_visible()
+    playwright.expect(told).to_contain_text("EncodedLabels")
+    page.locator("button[aria-controls=told-values-coordinator]").click()
+    playwright.expect(told).to_be_hidden()
+    playwright.expect(page.locator("#leak-test")).to_contain_text("woodlot leak-test --part labels --part values")
+
+
+def test_an_answer_is_explained_from_the_page(here: Stage, watched: Watched) -> None:
+    led = here.train(lead="holder", n_estimators=5)
+    page = watched.page
+    page.goto(f"{here.server.address}models/{led}")
+    page.get_by_role("button", name="Explain").click()
+    playwright.expect(page.locator("#explanation")).to_contain_text("Mean size of each part", timeout=PATIENCE)
+    assert page.locator("#explanation .fall tr").count() > 5
+
+
+def test_a_tree_stays_in_place_when_the_role_changes(here: Stage, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{here.server.address}models/{here.model}/trees/0?role=coordinator")
+    playwright.expect(page.locator("#tree g.node").first).to_be_visible(timeout=PATIENCE)
+    page.locator("#tree g.more").first.click()
+    page.evaluate("window.sameDocument = true")
+    before = page.locator("#tree g.node").count()
+    page.get_by_role("link", name="as bank sees it").click()
+    playwright.expect(page.locator("#tree-note")).to_contain_text("bank keeps the shape", timeout=PATIENCE)
+    playwright.expect(page.locator("#tree .branch").first).to_be_visible(timeout=PATIENCE)
+    playwright.expect(page.locator("#tree g.node")).to_have_count(before)
+    assert page.evaluate("window.sameDocument") is True
+    assert "role=bank" in page.url
+    page.get_by_role("button", name="Show its way").click()
+    playwright.expect(page.locator("#way-note")).to_contain_text("as far as bank knows", timeout=PATIENCE)
+
+
+def test_a_report_is_kept_and_prints(here: Stage, browser: Any, tmp_path: Path) -> None:
+    page = browser.new_page()
+    page.goto(f"{here.server.address}report")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Make the report").click()
+    file = tmp_path / download.value.suggested_filename
+    download.value.save_as(file)
+    assert SignedPage.load(file).verify(here.federation.party_config("bank").identity.joinpath("ca.pem").read_bytes())
+    page.goto(file.as_uri())
+    assert page.locator("h1").text_content() == "Compliance report"
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    page.close()
+
+
+def test_axe_finds_nothing(here: Stage, browser: Any) -> None:
+    axe = pytest.importorskip("axe_core_python.base", reason="make test-browser installs axe-core-python")
+    page = browser.new_page()
+    model = here.model
+    paths = [
+        "",
+        "jobs",
+        f"jobs/{model}",
+        "models",
+        f"models/{model}",
+        f"models/{model}/trees/0?role=bank",
+        "disclosure",
+    ]
+    found = []
+    for theme, width in (("light", 1400), ("dark", 400)):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(here.server.address)
+        page.evaluate(f"localStorage.setItem('theme', '{theme}')")
+        for path in [*paths, "budget", "receipts", "report", "answers", "settings"]:
+            page.goto(f"{here.server.address}{path}")
+            page.evaluate(axe.AXE_SCRIPT)
+            wrong = "axe.run().then(r => r.violations.map(v => v.id + ' ' + v.nodes[0].html))"
+            found += [(theme, width, path, one) for one in page.evaluate(wrong)]
+            if page.evaluate("document.documentElement.scrollWidth") > width:
+                found.append((theme, width, path, "wider than the window"))
+    page.evaluate("localStorage.removeItem('theme')")
+    page.close()
+    assert found == []
 
 
 def test_a_party_leaves_and_its_receipt_is_seen(here: Stage, watched: Watched) -> None:
@@ -193,8 +298,6 @@ def test_a_party_leaves_and_its_receipt_is_seen(here: Stage, watched: Watched) -
     page.on("dialog", lambda dialog: dialog.accept())
     page.goto(f"{here.server.address}models/{here.model}")
     form = page.locator("form", has_text="Revoke")
-    form.locator("input[name=tables]").fill("customers")
-    form.locator("input[name=label]").fill("bank.default")
     page.route("**/events", lambda route: (time.sleep(2), route.continue_()))  # a slow line: the job ends before
     form.get_by_role("button", name="Revoke").click()
     page.get_by_role("link", name="see what was removed").click()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -22,9 +23,11 @@ import pyarrow as pa
 import pytest
 from crawler import crawled, is_html, trees_of
 from small_jobs import PARTIES, PLAN
+from typer.testing import CliRunner
 from world import World, running
 
 import woodlot as wl
+from woodlot.cli import app
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.app import Pages
 from woodlot.dashboard.party_view import PartyView
@@ -34,6 +37,7 @@ from woodlot.exceptions import ConfigError, DataError
 from woodlot.federation import Labels
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import Receipt
+from woodlot.identity.signed_page import SignedPage
 from woodlot.protocols.vertical.sight import subtree_end
 
 EVIL = "<script>alert(1)</script>"
@@ -334,6 +338,38 @@ def test_answers_are_explained_and_rows_compared_from_the_page(stage: Stage) -> 
     assert "bank" in part_of(stage, led, "explanation")
 
 
+def test_a_report_is_signed_and_tells_nothing_of_the_data(stage: Stage, tmp_path: Path) -> None:
+    authority = stage.coordinator.identity.authority
+    for role in ("coordinator", "bank"):
+        reply = stage.get("/report/file", role=role)
+        assert reply.status_code == 200
+        assert reply.headers["content-disposition"].startswith("attachment")
+        verdict = SignedPage.parse(reply.content).verify(authority)
+        assert verdict.vouched
+        assert role in verdict.signer
+        text = html.unescape(reply.text)
+        assert "Compliance report" in text
+        assert "all are what was written" in text
+        assert "<script" not in reply.text
+        for secret in ("years_old", EVIL, EVIL_CLASS, "visits", "basket", "staff"):
+            assert secret not in text, secret
+    assert "bank" in text
+    assert "min_rows" in text, "a party's report has its policy"
+    nothing = stage.get("/report/file", first="2001-01-01", last="2001-01-02")
+    assert "Nothing was sent." in nothing.text
+    assert stage.get("/report/file", first="2001-02-30").status_code == 404
+    assert stage.get("/report/file", first="2002-01-01", last="2001-01-01").status_code == 404
+    out = tmp_path / "report.html"
+    out.write_bytes(stage.get("/report/file", role="shop").content)
+    (tmp_path / "ca.pem").write_bytes(authority)
+    verify = ["audit", "verify", str(out), "--authority", str(tmp_path / "ca.pem")]
+    found = CliRunner().invoke(app, verify)
+    assert found.exit_code == 0, found.output
+    assert "party 'shop'" in found.output
+    out.write_bytes(out.read_bytes().replace(b"Compliance", b"Compliancy", 1))
+    assert CliRunner().invoke(app, verify).exit_code == 1
+
+
 def test_forms_offer_what_there_is_to_choose(stage: Stage) -> None:
     page = html.unescape(stage.get(f"/models/{stage.model}").text)
     assert page.count('<select name="table.bank">') == page.count('<select name="table.shop">') >= 2
@@ -342,7 +378,7 @@ def test_forms_offer_what_there_is_to_choose(stage: Stage) -> None:
         f"/models/{stage.model}/evaluation", label="bank.late", **{"table.bank": "nothing", "table.shop": "customers"}
     )
     assert began.status_code == 200
-    assert "nothing" in evaluated(stage, stage.model)
+    assert "no table of the name" in evaluated(stage, stage.model)
 
 
 @pytest.mark.slow

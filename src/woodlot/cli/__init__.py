@@ -39,6 +39,7 @@ from woodlot.cli.party import party
 from woodlot.cli.plan import plan
 from woodlot.cli.predict import predict
 from woodlot.cli.provision import provision
+from woodlot.cli.report import report
 from woodlot.cli.restore import restore
 from woodlot.cli.revoke import revoke
 from woodlot.cli.score import score
@@ -134,6 +135,7 @@ for command in (
     align,
     parties,
     audit,
+    report,
     dashboard,
     backup,
     restore,

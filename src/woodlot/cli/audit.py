@@ -40,7 +40,7 @@ def audit(
         typer.Argument(metavar="JOB", help="The job's id, or its beginning; with --state, all jobs; or `verify`."),
     ] = None,
     receipt: Annotated[
-        Path | None, typer.Argument(metavar="RECEIPT", help="With `verify`: the receipt of a revocation.")
+        Path | None, typer.Argument(metavar="RECEIPT", help="With `verify`: a receipt, or a compliance report.")
     ] = None,
     state: Annotated[
         Path | None,
@@ -58,7 +58,7 @@ def audit(
     """Show every kind of message of a job, from whom to whom, and verify the record.
 
     Exits with 1 if a record is not what was written. With --state no coordinator is asked: each party checks its own
-    record, also while its service runs. `woodlot audit verify RECEIPT` checks the receipt of a revocation, offline.
+    record, also while its service runs. `woodlot audit verify FILE` checks a receipt or a compliance report, offline.
     """
     with reporting(as_json):
         if job == VERIFY:
@@ -88,6 +88,7 @@ def _verify(path: Path | None, authority: Path | None, as_json: bool) -> list[st
     from woodlot.identity.certificates import read_file
     from woodlot.identity.erasure import is_erasure
     from woodlot.identity.receipts import Receipt
+    from woodlot.identity.signed_page import is_report
 
     if path is None:
         raise ConfigError(f"which receipt? woodlot audit {VERIFY} RECEIPT")
@@ -96,6 +97,8 @@ def _verify(path: Path | None, authority: Path | None, as_json: bool) -> list[st
         raise ConfigError(f"{path} is {'not a file' if path.exists() else 'not there'}; name the receipt's file")
     if is_erasure(path):
         return _verify_erasure(path, issuer, as_json)
+    if is_report(path):
+        return _verify_report(path, issuer, as_json)
     problem, verdict, stated = "", None, None
     try:
         receipt = Receipt.load(path)
@@ -159,6 +162,33 @@ def _verify_erasure(path: Path, issuer: bytes | None, as_json: bool) -> list[str
     console.print(f"     The model is of {stated.rows_left:,} rows. {proof}", soft_wrap=True, highlight=False)
     for what in stated.not_reached:
         console.print(f"     Not erased: {what}.", soft_wrap=True, highlight=False)
+    if not verdict.vouched:
+        console.print("     Whose key this is was not checked: give the authority's certificate.")
+    return []
+
+
+def _verify_report(path: Path, issuer: bytes | None, as_json: bool) -> list[str]:
+    """Check a compliance report."""
+    from woodlot.identity.signed_page import SignedPage
+
+    problem, verdict, made = "", None, ""
+    try:
+        page = SignedPage.load(path)
+        made, verdict = page.made, page.verify(issuer)
+    except ReceiptError as error:
+        problem = str(error)
+    if as_json:
+        told = {} if verdict is None else {"signer": verdict.signer, "vouched": verdict.vouched, "made": made}
+        print_json({"verified": verdict is not None, "problem": problem or None, **told})
+        return [problem] if problem else []
+    from woodlot.cli import _show as show
+
+    console = show.stdout()
+    if verdict is None:
+        console.print("[bold red]NO[/bold red]   The report is not what was signed.")
+        return [problem]
+    console.print("[bold green]yes[/bold green]  Every byte of the report is what was signed.", soft_wrap=True)
+    console.print(f"     signed by {verdict.signer} at {made}", soft_wrap=True, highlight=False)
     if not verdict.vouched:
         console.print("     Whose key this is was not checked: give the authority's certificate.")
     return []

@@ -79,7 +79,7 @@ def open_dashboard(
     from woodlot.identity.identity import Identity, Trust
     from woodlot.service.config import CoordinatorConfig
 
-    read = [_read(path) for path in configs]
+    read = [read_config(path) for path in configs]
     coordinators = [config for config in read if isinstance(config, CoordinatorConfig)]
     if len(coordinators) > 1:
         raise ConfigError("a dashboard shows one federation: name one coordinator.toml only")
@@ -99,7 +99,7 @@ def open_dashboard(
     return Server(Pages(view, parties, actions).app, host, int(port), identity=own, trust=trust, users=users)
 
 
-def _read(path: Path) -> CoordinatorConfig | PartyConfig:
+def read_config(path: Path) -> CoordinatorConfig | PartyConfig:
     """A configuration of either role: only a party has tables."""
     from woodlot.service.config import CoordinatorConfig, PartyConfig
     from woodlot.service.settings import read_toml

@@ -6,14 +6,12 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from woodlot.dashboard import trees
 from woodlot.dashboard.actions import Actions
@@ -24,23 +22,21 @@ from woodlot.dashboard.home import Home
 from woodlot.dashboard.job_pages import JobPages
 from woodlot.dashboard.leader_view import LeaderView
 from woodlot.dashboard.party_view import PartyView
+from woodlot.dashboard.report_pages import ReportPages
+from woodlot.dashboard.templating import page_templates
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView, estimator_settings
-from woodlot.evaluation.drift import verdict
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.kind import known
 from woodlot.privacy.claims import claim_in_words
-from woodlot.protocols.core.stakes import IN_WORDS, STAKES, stake_of
+from woodlot.protocols.core.stakes import STAKES, stake_of
 from woodlot.protocols.vertical.out_of_bag import WITHHELD
-from woodlot.runtime.audit import readable_bytes, readable_seconds
 from woodlot.service.party import LED
 
 STATIC = Path(__file__).parent / "static"
 LIVE_SECONDS = 0.5
 """How often a live page looks for news."""
 _SCORES_SHOWN = 10
-_DRIFT = {"stable": "nothing", "some shift": "numbers", "shifted": "rows"}
-"""Colours of what an index of drift is called."""
 
 
 class Pages:
@@ -67,16 +63,7 @@ class Pages:
         led = [LeaderView(view.config) for view in parties if (view.folder / LED).is_dir()]
         self.leaders = {view.name: view for view in led}
         self.actions = actions
-        self._templates = Environment(
-            loader=PackageLoader("woodlot.dashboard"), autoescape=select_autoescape(), undefined=StrictUndefined
-        )
-        self._templates.filters |= {
-            "bytes": readable_bytes, "seconds": readable_seconds, "when": _when, "ago": _ago, "lasting": _lasting,
-            "percent": _percent, "count": lambda n: "" if n is None else f"{n:,}", "short": lambda name: name[:8],
-            "stake": stake_of, "stake_words": IN_WORDS.__getitem__, "sentence": _sentence,
-            "moment": lambda written: _when(datetime.fromisoformat(written).timestamp()), "since": _since,
-            "drift_verdict": verdict, "drift_stake": lambda index: _DRIFT[verdict(index)],
-        }  # fmt: skip
+        self.templates = page_templates()
         self.app = FastAPI(title="Woodlot", docs_url=None, redoc_url=None, openapi_url=None)
         self.app.mount("/static", _Assets(directory=STATIC), name="static")
         self.app.add_exception_handler(WoodlotError, self._on_error)
@@ -84,6 +71,7 @@ class Pages:
         Home(self)
         JobPages(self)
         self._doing = Doing(self)
+        ReportPages(self)
 
     @property
     def roles(self) -> list[str]:
@@ -129,7 +117,7 @@ class Pages:
             "user": None if self.actions is None else self.actions.user,
             "now": time.time(),
         }
-        return HTMLResponse(self._templates.get_template(f"{name}.html").render(shared | facts))
+        return HTMLResponse(self.templates.get_template(f"{name}.html").render(shared | facts))
 
     async def _on_error(self, request: Request, error: Exception) -> Response:
         status = 403 if isinstance(error, PolicyError) else 404 if isinstance(error, DataError) else 500
@@ -363,31 +351,3 @@ def _withheld(facts: ModelFacts) -> str:
     """Why a model that was to be scored out of bag has no score; empty where it has one, or none was asked for."""
     asked = facts.layout == "columns" and estimator_settings(facts.settings)["params"].get("oob_score") is True
     return WITHHELD if asked and facts.oob_score is None else ""
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:] + "."
-
-
-def _when(seconds: float | None) -> str:
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _since(seconds: float | None) -> str:
-    """A moment: the time, with the date unless it is today. It does not change while one looks at it."""
-    if seconds is None:
-        return ""
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment.strftime("%H:%M UTC" if moment.date() == datetime.now(UTC).date() else "%Y-%m-%d %H:%M UTC")
-
-
-def _lasting(since: float | None) -> str:
-    return "" if since is None else readable_seconds(max(0.0, time.time() - since))
-
-
-def _ago(since: float | None) -> str:
-    return "" if since is None else f"{_lasting(since)} ago"
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"

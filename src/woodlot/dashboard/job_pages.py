@@ -10,12 +10,11 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from woodlot.dashboard.leak_runs import ROWS, LeakRuns
 from woodlot.dashboard.learnt import Matrix, Roles, leak_test, learnt, on_request
-from woodlot.dashboard.views import CoordinatorView, estimator_settings
+from woodlot.dashboard.views import estimator_settings, order_of
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.job_store import ENDED
 from woodlot.jobs.kind import outcome_of
-from woodlot.jobs.order_seal import read_order
 from woodlot.protocols.core.stakes import STAKES
 from woodlot.runtime.audit import DisclosureRow
 
@@ -84,7 +83,7 @@ class JobPages:
     def matrix(self, facts: JobFacts) -> Matrix:
         """Assets by roles, from the coordinator's record and, where it is here, the leader's account."""
         view = self._pages.the_coordinator()
-        order = _order(view, facts.job)
+        order = order_of(view, facts.job)
         holder = getattr(order, "holder", "") or ""
         roles = Roles(facts.leader or holder, bool(facts.leader), facts.user)
         offered = on_request(outcome_of(facts.kind), getattr(order, "answers_user", True))
@@ -128,12 +127,3 @@ class JobPages:
             raise DataError("the leak test has no attack on jobs of this kind")
         self._leak_runs.start(command)
         return self.leak_test(job)
-
-
-def _order(view: CoordinatorView, job: str) -> Any:
-    """What was ordered, where it is still kept."""
-    stored = view.store.job(job)
-    try:
-        return None if stored is None else read_order(stored.order)
-    except WoodlotError:
-        return None

@@ -107,9 +107,36 @@ class Matrix:
     columns: dict[Column, tuple[str, ...]]
     rows: dict[Asset, dict[Column, Cell]]
 
+    def added(self, other: Matrix) -> Matrix:
+        """Both together: of the same cell, the messages of both."""
+        columns = {
+            column: tuple(sorted({*self.columns.get(column, ()), *other.columns.get(column, ())}))
+            for column in COLUMNS
+            if column in self.columns or column in other.columns
+        }
+        rows: dict[Asset, dict[Column, Cell]] = {}
+        for asset in ASSETS:
+            mine, theirs = self.rows.get(asset, {}), other.rows.get(asset, {})
+            if mine or theirs:
+                rows[asset] = {c: _sum(mine.get(c, Cell()), theirs.get(c, Cell())) for c in columns}
+        return Matrix(columns, rows)
+
     def words(self, asset: Asset) -> str:
         """An asset, in words."""
         return ASSETS[asset]
+
+
+def _sum(one: Cell, other: Cell) -> Cell:
+    """Messages of the same kind between the same two are one line."""
+    found: dict[tuple[str, str, str], DisclosureRow] = {}
+    for row in [*one.messages, *other.messages]:
+        key = (row.sender, row.receiver, row.kind)
+        before = found.get(key)
+        if before is not None:
+            row = DisclosureRow(*key, before.count + row.count, before.bytes + row.bytes, row.form, row.reveals)
+        found[key] = row
+    messages = sorted(found.values(), key=lambda row: (STAKES.index(stake_of(row.kind)), -row.bytes))
+    return Cell(messages, one.is_sealed or other.is_sealed)
 
 
 def learnt(

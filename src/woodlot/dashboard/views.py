@@ -354,3 +354,12 @@ def estimator_settings(text: str) -> dict[str, Any]:
     known = found if isinstance(found, dict) else {}
     params = known.get("params")
     return {"estimator": known.get("estimator", "unknown"), "params": params if isinstance(params, dict) else {}}
+
+
+def order_of(view: CoordinatorView, job: str) -> Any:
+    """What was ordered, where it is still kept."""
+    stored = view.store.job(job)
+    try:
+        return None if stored is None else read_order(stored.order)
+    except WoodlotError:
+        return None

@@ -65,6 +65,17 @@ document.body.addEventListener("click", (event) => {
 });
 document.body.addEventListener("htmx:afterSwap", () => { if (shown) show(shown); });
 
+// Whoever has no mouse scrolls with the keys: what is wider than its place can be reached by them.
+function reachable() {
+  for (const part of document.querySelectorAll(".scroll, nav")) {
+    if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
+    else part.removeAttribute("tabindex");
+  }
+}
+reachable();
+addEventListener("resize", reachable);
+document.body.addEventListener("htmx:afterSettle", reachable);
+
 // --- charts ---
 
 const charts = new Map();

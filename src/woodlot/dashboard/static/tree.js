@@ -1,15 +1,18 @@
-// Draws a tree as one role knows it. Levels are loaded when somebody opens them.
+// Draws a tree as one role knows it. Levels are loaded when somebody opens them. A change of the role keeps the tree in
+// place: its shape is the same for every role, and what is known of its nodes is not.
 "use strict";
 
 const place = document.getElementById("tree");
-const role = place.dataset.role, source = place.dataset.source;
+const source = place.dataset.source;
+let role = place.dataset.role;
 const BOX = { width: 124, height: 46, gapX: 14, gapY: 44 };
 const SVG = "http://www.w3.org/2000/svg";
 const nodes = new Map();
+const loaded = [null]; // what was loaded, to load it again as another role
 let root = null, way = new Set(), chosen = null;
 const owners = [];
 
-async function load(from) {
+async function load(from, isNew = true) {
   const query = new URLSearchParams({ role, levels: 4 });
   if (from !== null) query.set("root", from);
   const reply = await fetch(`${source}/nodes?${query}`);
@@ -17,7 +20,25 @@ async function load(from) {
   if (!reply.ok) { place.textContent = found.error; return; }
   for (const node of found.nodes) nodes.set(node.id, node);
   if (root === null) { root = found.root; chosen = root; }
+  if (isNew && from !== null) loaded.push(from);
   draw();
+}
+
+async function look(url) {
+  const reply = await fetch(url, { headers: { accept: "text/html" } });
+  const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+  const there = page.getElementById("tree");
+  if (!reply.ok || !there) { location.href = url; return; }
+  document.getElementById("around").replaceWith(page.getElementById("around"));
+  history.replaceState(null, "", url);
+  place.dataset.role = role = there.dataset.role;
+  way = new Set();
+  nodes.clear();
+  for (const from of loaded) await load(from, false);
+  place.classList.remove("changed");
+  void place.offsetWidth; // so that the change is shown again
+  place.classList.add("changed");
+  document.querySelector(".switch [aria-current]").focus({ preventScroll: true });
 }
 
 function layout(id, depth, next) {
@@ -37,7 +58,7 @@ function lines(node) {
   }
   if (node.code !== undefined) return [node.owner, `feature ${node.code}`];
   if (node.name !== undefined) return [node.name, node.test];
-  return ["somebody else's", "question not known"];
+  return ["other party", "question not known"];
 }
 
 const make = (name, attributes, text) => {
@@ -67,6 +88,7 @@ function draw() {
       const mid = (y + BOX.height + cy) / 2;
       const taken = way.has(n.id) && way.has(child);
       svg.append(make("path", { class: taken ? "edge way" : "edge", d: `M${x} ${y + BOX.height}C${x} ${mid} ${cx} ${mid} ${cx} ${cy}` }));
+      if (n.test !== undefined) svg.append(make("text", { class: "branch", x: (x + 2 * cx) / 3 + (child === n.left ? -9 : 9), y: mid + 8 }, child === n.left ? "yes" : "no"));
     }
   }
   // all of them before the first is drawn: a colour follows from a party's place among them
@@ -108,16 +130,27 @@ place.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-document.getElementById("choose-tree").addEventListener("submit", (event) => {
+document.addEventListener("click", (event) => {
+  const link = event.target.closest(".switch a");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  look(link.href);
+});
+
+document.addEventListener("submit", (event) => {
+  if (event.target.id === "choose-tree") chooseTree(event);
+  if (event.target.id === "way") showWay(event);
+});
+
+function chooseTree(event) {
   event.preventDefault();
   const number = document.getElementById("tree-number").value - 1;
   location.href = `${source.replace(/\/\d+$/, "")}/${number}?role=${encodeURIComponent(role)}`;
-});
+}
 
-const form = document.getElementById("way");
-if (form) form.addEventListener("submit", async (event) => {
+async function showWay(event) {
   event.preventDefault();
-  const query = new URLSearchParams(new FormData(form));
+  const query = new URLSearchParams(new FormData(event.target));
   query.set("role", role);
   const reply = await fetch(`${source}/way?${query}`);
   const found = await reply.json();
@@ -126,6 +159,6 @@ if (form) form.addEventListener("submit", async (event) => {
   way = new Set(found.nodes);
   note.textContent = role === "coordinator" ? `${found.nodes.length} nodes: one way` : `${found.nodes.length} nodes are possible as far as ${role} knows`;
   draw();
-});
+}
 
 load(null);
