@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes agree with the code, the image and each other, as far as can be told without a cluster."""
+"""The manifests for Kubernetes agree with the code, the image and each other, as far as it shows without a cluster."""
 
 from __future__ import annotations
 
