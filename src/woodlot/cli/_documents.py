@@ -60,7 +60,7 @@ class DeletedDocument(_Document):
     deleted: Literal[True]
 
 
-class PartyLine(_Document):
+class ConnectedParty(_Document):
     name: str
     connected: bool
     since: float | None
@@ -69,7 +69,7 @@ class PartyLine(_Document):
 
 
 class PartiesDocument(_Document):
-    parties: list[PartyLine]
+    parties: list[ConnectedParty]
 
 
 class ApprovalsDocument(_Document):
