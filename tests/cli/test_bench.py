@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checked_json import checked
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -27,7 +28,7 @@ def run(*arguments: str) -> Result:
 def told(*arguments: str) -> Any:
     done = run(*arguments, "--json")
     assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+    return checked(["bench"], json.loads(done.stdout))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from checked_json import checked
 from click.testing import Result
 from typer.testing import CliRunner
 from world import World, running
@@ -58,7 +59,7 @@ def run(*words: str, code: int = 0) -> Result:
 
 
 def told(*words: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(run(*words, "--json").stdout)
+    document: dict[str, Any] = checked(words, json.loads(run(*words, "--json").stdout))
     return document
 
 

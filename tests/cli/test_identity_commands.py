@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checked_json import checked
 from click.testing import Result
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -32,7 +33,7 @@ def succeed(*arguments: str | Path, answer: str | None = None) -> str:
 
 
 def told(*arguments: str | Path) -> dict[str, Any]:
-    result = json.loads(succeed(*arguments, "--json"))
+    result = checked(["identity", *arguments], json.loads(succeed(*arguments, "--json")))
     assert isinstance(result, dict)
     return result
 

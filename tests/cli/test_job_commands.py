@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from checked_json import checked
 from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
@@ -129,7 +130,7 @@ def say(*arguments: object) -> str:
 
 def told(*arguments: object) -> Any:
     """The one JSON document on standard output."""
-    return json.loads(say(*arguments, "--json"))
+    return checked(arguments, json.loads(say(*arguments, "--json")))
 
 
 def refused(*arguments: object) -> str:

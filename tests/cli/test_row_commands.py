@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from checked_json import checked
 from click.testing import Result
 from hospitals import HOSPITALS, LABEL, TABLE, hospitals
 from processes import write_toml
@@ -41,7 +42,7 @@ def run(*arguments: object) -> Result:
 def told(*arguments: object) -> Any:
     done = run(*arguments, "--json")
     assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+    return checked(arguments, json.loads(done.stdout))
 
 
 def test_train_show_export_and_predict(world: World, tmp_path: Path) -> None:

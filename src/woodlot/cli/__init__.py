@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from woodlot import __version__
 from woodlot.cli._client import INTERRUPTED, one_line
+from woodlot.cli._examples import PANEL_OF, epilog
 from woodlot.cli._text import spelled_out
 from woodlot.cli.align import align
 from woodlot.cli.approvals import approvals
@@ -42,6 +43,7 @@ from woodlot.cli.provision import provision
 from woodlot.cli.report import report
 from woodlot.cli.restore import restore
 from woodlot.cli.revoke import revoke
+from woodlot.cli.schema import schema
 from woodlot.cli.score import score
 from woodlot.cli.search import search
 from woodlot.cli.train import train
@@ -113,6 +115,7 @@ def main(
 
 for command in (
     demo,
+    schema,
     new,
     provision,
     join,
@@ -144,7 +147,8 @@ for command in (
     leak_test,
     warm_up,
 ):
-    app.command()(command)
+    name = command.__name__.replace("_", "-")
+    app.command(rich_help_panel=PANEL_OF[name], epilog=epilog(name))(command)
 for group in (
     identity,
     jobs,
@@ -152,4 +156,7 @@ for group in (
     budget,
     approvals,
 ):
-    app.add_typer(group)
+    name = str(group.info.name)
+    for sub in group.registered_commands:
+        sub.epilog = epilog(f"{name} {sub.name or getattr(sub.callback, '__name__', '')}")
+    app.add_typer(group, rich_help_panel=PANEL_OF[name], epilog=epilog(name, str(group.info.epilog or "")))

@@ -17,7 +17,6 @@ approvals = typer.Typer(
     name="approvals",
     invoke_without_command=True,
     help="List orders that wait for your approval; allow or refuse one.",
-    epilog="Example: `woodlot approvals allow 3f0c9a12 --config party.toml`",
 )
 
 ConfigOption = Annotated[
@@ -51,7 +50,7 @@ def listed(
             _print(entry)
 
 
-@approvals.command(epilog="Example: `woodlot approvals allow 3f0c9a12`")
+@approvals.command()
 def allow(
     entry: Entry,
     config: ConfigOption = Path("party.toml"),
@@ -70,7 +69,7 @@ def allow(
     _say(decided, as_json=as_json)
 
 
-@approvals.command(epilog='Example: `woodlot approvals refuse 3f0c9a12 --reason "ask for fewer columns"`')
+@approvals.command()
 def refuse(
     entry: Entry,
     config: ConfigOption = Path("party.toml"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,6 +55,9 @@ def demo(
             "--dashboard/--no-dashboard", help="Serve a page to look at; by default on a terminal.", show_default=False
         ),
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Start the federation again afterwards, to play with; Ctrl-C ends it.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Grow a forest over a bank and a shop that keep their columns to themselves.
@@ -63,7 +67,8 @@ def demo(
     accuracy and cost beside those of forests on each company alone and on all columns in one place, both settings
     of protection side by side, whether federated equals central bit by bit, and who was sent what (exits with 1 if
     something does not hold). Leaves nothing behind. The parties' secrets are new each time, and with them the trees
-    of the same seed. With the dashboard it waits for Enter before it ends.
+    of the same seed. With the dashboard it waits for Enter before it ends. With --keep the federation goes on until
+    Ctrl-C, for commands of your own.
     """
     start = time.perf_counter()
     show_page = (sys.stdin.isatty() and sys.stdout.isatty() and not as_json) if dashboard is None else dashboard
@@ -88,11 +93,40 @@ def demo(
             typer.echo(json.dumps(_as_json(comparison, trees, seed, seconds), indent=2))
         else:
             _print(Console(highlight=False), comparison, trees, seconds)
-        if server is not None:
+        if keep:
+            _keep(federation, stack)
+        elif server is not None:
             typer.echo(f"\nThe dashboard still shows all of this: {server.address}. Press Enter to end.", err=True)
             sys.stdin.readline()
     if not comparison.holds:
         raise typer.Exit(1)
+
+
+def _keep(federation: LocalFederation, stack: ExitStack) -> None:
+    """Start everybody again with a dashboard, say how to use it, and wait until somebody ends it."""
+    from woodlot.cli._companies import LABEL, TABLES
+
+    federation.start_again()
+    folder = federation.root / "alice"
+    tables = ", ".join(f'{party} = "{table}"' for party, table in TABLES.items())
+    (folder / "job.toml").write_text(
+        f'coordinator = "{federation.address}"\n\n[job]\ny = "bank.{LABEL}"\ntask = "classification"\n'
+        f'tables = {{ {tables} }}\nname = "mine"\n\n[forest]\nn_estimators = 20\n',
+        encoding="utf-8",
+    )
+    server = stack.enter_context(_dashboard(federation))
+    for line in (
+        "\nThe federation runs, with you as alice. In another terminal:",
+        f"  cd {folder}",
+        "  woodlot train job.toml",
+        "  woodlot models --job job.toml",
+        "  woodlot jobs --job job.toml",
+        f"The dashboard: {server.url}",
+        "Ctrl-C ends everything, and nothing is left behind.",
+    ):
+        typer.echo(line, err=True)
+    with suppress(KeyboardInterrupt):  # what a signal to end raises here, too
+        threading.Event().wait()
 
 
 def _dashboard(federation: LocalFederation) -> Server:

@@ -91,6 +91,7 @@ class LocalFederation:
         self._members = (HELPER, KEYS) if encrypted else ()
         self.address = ""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._again: Callable[[], None] = lambda: None
         operator = Authority.create(root / "authority", "demo", days=2)
         members = {"coordinator": "coordinator", USER: "user"} | dict.fromkeys((*parties, *self._members), "party")
         make_identities(operator, root, members)
@@ -137,6 +138,7 @@ class LocalFederation:
             What may be ordered, where that is not what a policy allows by default.
 
         """
+        self._again = lambda: self.start(tables, id, n_jobs, labels, dial, protocols)
         config = self.root / "coordinator" / "coordinator.toml"
         config.write_text('listen = "127.0.0.1:0"  # any port that is free\nwait_for_parties = "30 s"\n')
         self._spawn("coordinator", "coordinator", config)
@@ -153,6 +155,11 @@ class LocalFederation:
             policy = f'[policy]\ntrain = ["{USER}"]\npredict = ["{USER}"]\n'
             config.write_text(f'coordinator = "{dialled}"\nallow_same_host = true\n{policy}')
             self._spawn(member, *command, config)
+
+    def start_again(self) -> None:
+        """Start everybody as before, on what was kept, and wait until all are connected; `address` is a new one."""
+        self._again()
+        self.wait_connected()
 
     def _party_settings(
         self,

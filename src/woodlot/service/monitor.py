@@ -24,6 +24,9 @@ from woodlot.service.settings import Address
 
 logger = logging.getLogger(__name__)
 
+HEALTH, METRICS = "/health", "/metrics"
+"""What is served."""
+
 MAX_READERS = 8
 """Requests that are answered at the same time; further connections are closed at once."""
 
@@ -123,10 +126,10 @@ class Monitor:
         if is_loopback(self._address.host.strip("[]")) and not self._is_ours(host):
             # a page of another site could give its own name this address, and read what a browser here is answered
             return 421, _TEXT, "This is not served under that name; use the address of monitor.listen.\n"
-        if path == "/health":
+        if path == HEALTH:
             health = self._health()
             return 503 if health.problems else 200, "application/json", health.to_json() + "\n"
-        if path == "/metrics":
+        if path == METRICS:
             return 200, CONTENT_TYPE, exposition(self._families())
         return 404, _TEXT, "There are /health and /metrics here.\n"
 
