@@ -224,8 +224,9 @@ def _in_bins(arrays: ArrayModule, ranked: _Ranked, n: int, max_bins: int, n_jobs
     run = ranked.run.reshape(p, n)
     begins = xp.ones((p, n), bool)
     begins[:, 1:] = run[:, 1:] != run[:, :-1]
-    at = arrays.get(xp.flatnonzero(begins))
-    counts = np.diff(np.append(at, p * n))
+    at = xp.concatenate([xp.flatnonzero(begins), xp.full(1, p * n, xp.int64)])
+    counts = arrays.get(xp.diff(at))
+    del begins, at
     first = np.cumsum(ranked.n_codes + ranked.has_missing) - (ranked.n_codes + ranked.has_missing)  # ranks before
     last = np.full((p, MAX_COARSE), np.iinfo(np.int64).max, np.int64)
     n_codes = np.empty(p, np.int64)
