@@ -188,3 +188,19 @@ def test_the_ledger_counts_every_message_and_byte() -> None:
 def test_names_that_cannot_be(handlers: dict[str, Handler]) -> None:
     with pytest.raises(LocalProtocolError):
         InProcessDriver(handlers)
+
+
+def test_parties_in_one_thread() -> None:
+    """Not side by side, all parties answer from one thread, each to its own request."""
+    seen: list[str] = []
+
+    class Noting(Party):
+        def handle(self, message: Message) -> Message:
+            seen.append(threading.current_thread().name)
+            return super().handle(message)
+
+    with InProcessDriver({name: Noting(name) for name in "abc"}, side_by_side=False) as driver:
+        replies = driver.ask({name: Question(number=k) for k, name in enumerate("abc")})
+        assert [number_of(replies[name]) for name in "abc"] == [0, 1, 2]
+        assert len(set(seen)) == 1
+    assert party_threads() == []

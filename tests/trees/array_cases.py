@@ -12,7 +12,7 @@ from woodlot.data.columns import Column, NumericColumn, category_column
 from woodlot.data.tables import Table
 from woodlot.trees.arrays.array_grow import ArrayGrower
 from woodlot.trees.arrays.array_module import HOST, ArrayModule, card
-from woodlot.trees.arrays.array_table import ArrayTable, encode_exactly
+from woodlot.trees.arrays.array_table import encode_here
 from woodlot.trees.encoding import EncodedTable, encode
 from woodlot.trees.grow import Grower
 from woodlot.trees.rules import GrowthRules
@@ -62,10 +62,8 @@ class GrowCase:
         return self.keys, labels, self.n_classes, self.rules, draws, SEED, range(self.n_trees), 1
 
     def growers(self, arrays: ArrayModule) -> tuple[Grower, ArrayGrower]:
-        encoded = self.encoded()
-        exact = self.max_bins is None
-        table = encode_exactly(arrays, self.table) if exact else ArrayTable.of(arrays, encoded)
-        return Grower(encoded, *self.arguments()), ArrayGrower(table, *self.arguments())
+        table = encode_here(arrays, self.table, self.max_bins, 1)
+        return Grower(self.encoded(), *self.arguments()), ArrayGrower(table, *self.arguments())
 
 
 def same(one: Any, other: Any) -> None:
@@ -157,6 +155,7 @@ def random_column(kind: str, n: int, rng: np.random.Generator) -> Column:
         "missing": lambda: np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n)),
         "missing ties": lambda: np.where(rng.random(n) < 0.3, np.nan, rng.integers(0, 4, n)),
         "all missing": lambda: np.full(n, np.nan),
+        "heavy": lambda: np.where(rng.random(n) < 0.6, rng.integers(0, 3, n), rng.normal(size=n)),
     }[kind]()
     return NumericColumn(np.asarray(values, np.float32))
 

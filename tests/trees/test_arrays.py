@@ -17,7 +17,7 @@ from woodlot.exceptions import DeviceError
 from woodlot.trees.arrays import array_search
 from woodlot.trees.arrays.array_grow import ArrayGrower
 from woodlot.trees.arrays.array_pairs import list_pairs
-from woodlot.trees.arrays.array_table import encode_exactly
+from woodlot.trees.arrays.array_table import encode_here
 from woodlot.trees.grow import Grower
 from woodlot.trees.kernels.search import next_candidates
 from woodlot.trees.sampling import Bootstrap
@@ -112,19 +112,21 @@ def test_candidates_by_place(p: int) -> None:
         assert own == sorted(expected)
 
 
-def test_encoding() -> None:
-    """Ranks, values and thresholds are those of the CPU's encoding."""
+@pytest.mark.parametrize("max_bins", [None, 2, 9, 40, 255, 256])
+def test_encoding(max_bins: int | None) -> None:
+    """Ranks or bins, values and thresholds are those of the CPU's encoding."""
     rng = np.random.default_rng(3)
-    kinds = ["continuous", "ties", "zeros", "missing", "all missing", "constant", "categories"]
-    case = GrowCase([random_column(kind, 400, rng) for kind in kinds], np.zeros(400, np.int64), 2)
+    kinds = ["continuous", "ties", "zeros", "missing", "all missing", "constant", "categories", "ties", "heavy"]
+    case = GrowCase([random_column(kind, 400, rng) for kind in kinds], np.zeros(400, np.int64), 2, max_bins=max_bins)
     arrays, expected = arrays_here(), case.encoded()
-    table = encode_exactly(arrays, case.table)
+    table = encode_here(arrays, case.table, max_bins, 1)
     same(arrays.get(table.fine), expected.fine)
     same(arrays.get(table.lowest), expected.lowest)
+    same(arrays.get(table.highest), expected.highest)
     for name in ("n_codes", "has_missing", "categorical", "first_value"):
         same(getattr(table, name), getattr(expected, name))
     feature = np.array([0, 1, 3, 6], np.int32)
-    low, high = np.array([5, 2, 0, -1]), np.array([6, 3, -1, -1])
+    low, high = np.array([0, 0, 0, -1]), np.array([1, 1, -1, -1])
     own = (arrays.put(a) for a in (np.array([1, 0, 2, 3]), feature, low, high))
     same(arrays.get(table.thresholds(*own)), expected.thresholds(feature, low, high)[[1, 0, 2, 3]])
 
@@ -158,7 +160,7 @@ def test_a_card_that_fails_in_the_middle(steps: int) -> None:
     """Whichever step fails, the trees go on on the CPU from where they were, and end the same."""
     case = case_of(MIXED, 150, 3, others=0.0)
     one = Grower(case.encoded(), *case.arguments())
-    other: Grower = FailingGrower(encode_exactly(arrays_here(), case.table), *case.arguments())
+    other: Grower = FailingGrower(encode_here(arrays_here(), case.table, None, 1), *case.arguments())
     other.steps_left = steps  # type: ignore[attr-defined]
 
     def carried_out(step: str, *args: object) -> object:

@@ -44,6 +44,7 @@ from woodlot.protocols.vertical.sealed import Sealer
 from woodlot.runtime.audit import Account, Ledger
 from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
+from woodlot.trees.arrays.array_module import uses_card
 from woodlot.trees.common_grow import CommonTrees
 from woodlot.trees.drawing import RowDraws
 from woodlot.trees.predict import Vote
@@ -451,7 +452,8 @@ class Federation(RowAccess):
         ledger, holder = Ledger(self.observer), labels.holder
         common = CommonTrees() if device == "cpu" and len(told) > 1 else None
         handlers = {name: VerticalParty(name, device=device, common=common, **own) for name, own in told.items()}
-        with InProcessDriver(handlers, ledger=ledger) as driver:
+        one_card = uses_card(device, self.n_rows)
+        with InProcessDriver(handlers, ledger=ledger, side_by_side=not one_card) as driver:
             protocol = grow_forest(
                 plan, self.parties, holder, n_jobs, reveal=self._key_by_party, by_row=self._draws_by_row
             )

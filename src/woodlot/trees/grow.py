@@ -471,7 +471,9 @@ class Grower:
         self._remember_leaves(self.skeleton.frontier, np.ones(len(self.start), bool))
         structure, position = self._finished_shape(pruned)
         number = np.concatenate([np.empty(0, np.int64), *(won.number for won in self._won)])
-        standing = np.isin(number, pruned, invert=True) & (position[number] >= 0)
+        standing = position[number] >= 0
+        if len(pruned):
+            standing &= np.isin(number, pruned, invert=True)
         at_node = np.full(structure.n_nodes, -1, np.int64)
         at_node[position[number[standing]]] = np.flatnonzero(standing)
         order = at_node[at_node >= 0]

@@ -19,7 +19,7 @@ from woodlot.protocols.vertical.forest_messages import GrowthStart
 from woodlot.protocols.vertical.start import rules_of
 from woodlot.trees.arrays.array_grow import ArrayGrower, trees_on_card
 from woodlot.trees.arrays.array_module import choose
-from woodlot.trees.arrays.array_table import ArrayTable, encode_exactly
+from woodlot.trees.arrays.array_table import ArrayTable, encode_here
 from woodlot.trees.common_grow import CommonGrower, CommonTrees
 from woodlot.trees.encoding import Coding, EncodedTable, encode
 from woodlot.trees.grow import Grower
@@ -73,13 +73,12 @@ class GrowingPlace:
         if arrays is not None:
             try:
                 with arrays.guard():
-                    exact = max_bins is None
-                    table = encode_exactly(arrays, self._table) if exact else ArrayTable.of(arrays, self._encoded())
+                    table = encode_here(arrays, self._table, max_bins, self._encoding)
                     fit = trees_on_card(arrays, n_rows, int(table.fine.nbytes + table.lowest.nbytes))
             except DeviceError as error:
                 self._fall_back(error)
             else:
-                self._on_card, self._codes = table, None
+                self._on_card = table
                 return growing, min(together, fit) if together else fit
         self._codes = self._encoded()
         return growing, together

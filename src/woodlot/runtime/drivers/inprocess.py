@@ -19,7 +19,7 @@ WAKE_SECONDS = 0.2
 
 
 class InProcessDriver:
-    """Runs every party in a thread of its own.
+    """Runs every party in a thread of its own, or all of them in one.
 
     Messages still pass through the codec, so that nothing mutable, un-serialisable or unaccounted is shared.
     What a handler raised is the ``__cause__`` of what `ask` raises.
@@ -33,21 +33,29 @@ class InProcessDriver:
         The parties by name; their order is the order of `parties`.
     ledger : Ledger, optional
         Records every message. It may be replaced between rounds.
+    side_by_side : bool
+        False where parties would only wait for each other, as for a graphics card: they then answer one after the
+        other in one thread, and no time goes into changing over between threads.
 
     """
 
     parties: tuple[str, ...]
     ledger: Ledger | None
 
-    def __init__(self, handlers: Mapping[str, Handler], *, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self, handlers: Mapping[str, Handler], *, ledger: Ledger | None = None, side_by_side: bool = True
+    ) -> None:
         check_names(handlers)
         self.parties = tuple(handlers)
         self.ledger = ledger
-        self._workers = {party: _Worker(party, handler) for party, handler in handlers.items()}
+        if side_by_side:
+            self._workers = {party: _Worker(party, {party: handler}) for party, handler in handlers.items()}
+        else:
+            self._workers = dict.fromkeys(handlers, _Worker("parties", handlers))
         self._closed = False
         self._gate = threading.Lock()  # held while a round is handed out, so that close() comes before or after it
         # A driver that is dropped unclosed must not leave its threads waiting for ever.
-        self._stop = weakref.finalize(self, _stop_all, tuple(self._workers.values()))
+        self._stop = weakref.finalize(self, _stop_all, tuple(dict.fromkeys(self._workers.values())))
 
     def ask(self, requests: Mapping[str, Message], *, sparing: Sparing | None = None) -> dict[str, Message]:
         """Send one request to each named party and return their replies; see `Driver`. Here, no party is away."""
@@ -59,7 +67,7 @@ class InProcessDriver:
                 raise LocalProtocolError("this driver is closed")
             for party, data in sent.items():
                 self._record(Role.coordinator, party, requests[party], len(data))
-                self._workers[party].submit(data, done.put)
+                self._workers[party].submit(party, data, done.put)
         outcomes = {outcome.party: outcome for outcome in (_wait_for(done) for _ in sent)}
         for outcome in outcomes.values():
             if outcome.escaped is not None:
@@ -110,31 +118,31 @@ class _Outcome(NamedTuple):
     """What no refusal stands for, such as SystemExit: it is for the process, not for the coordinator."""
 
 
-_Job: TypeAlias = tuple[bytes, Callable[[_Outcome], None]]
+_Job: TypeAlias = tuple[str, bytes, Callable[[_Outcome], None]]
 
 
 class _Worker:
-    """One party, the thread in which it works once it is needed, and the requests that wait for it."""
+    """Some parties, the thread in which they work once they are needed, and the requests that wait for them."""
 
-    def __init__(self, party: str, handler: Handler) -> None:
-        self._party = party
-        self._handler = handler
+    def __init__(self, name: str, handlers: Mapping[str, Handler]) -> None:
+        self._name = name
+        self._handlers = handlers
         self._thread: threading.Thread | None = None
         self._waiting: SimpleQueue[_Job | None] = SimpleQueue()
 
-    def submit(self, request: bytes, deliver: Callable[[_Outcome], None]) -> None:
+    def submit(self, party: str, request: bytes, deliver: Callable[[_Outcome], None]) -> None:
         if self._thread is None or not self._thread.is_alive():  # a forked child inherits no threads
-            self._thread = threading.Thread(target=self._serve, name=f"woodlot-{self._party}", daemon=True)
+            self._thread = threading.Thread(target=self._serve, name=f"woodlot-{self._name}", daemon=True)
             self._thread.start()
-        self._waiting.put((request, deliver))
+        self._waiting.put((party, request, deliver))
 
     def _serve(self) -> None:
         while (job := self._waiting.get()) is not None:
-            request, deliver = job
+            party, request, deliver = job
             try:
-                outcome = _Outcome(self._party, *answer(self._handler, request))
+                outcome = _Outcome(party, *answer(self._handlers[party], request))
             except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits for it
-                outcome = _Outcome(self._party, escaped=error)
+                outcome = _Outcome(party, escaped=error)
             deliver(outcome)
             del job, request, deliver, outcome  # an idle thread must not keep a large message alive
 

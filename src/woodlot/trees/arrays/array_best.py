@@ -187,7 +187,7 @@ class Choice(NamedTuple):
         for kind, width in zip(CHOICE_TYPES[skipped:], CHOICE_BYTES[skipped:], strict=True):
             columns.append(block[at : at + n * width].view(kind))
             at += n * width
-        return cls(*[None] * skipped, *columns, block)
+        return cls._make([*[None] * skipped, *columns, block])
 
     @property
     def columns(self) -> tuple[Any, ...]:

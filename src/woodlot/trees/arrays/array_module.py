@@ -127,6 +127,14 @@ def card() -> ArrayModule:
     raise DeviceError("This machine has no CUDA card. Set device='cpu'.")
 
 
+def uses_card(device: str, n_rows: int) -> bool:
+    """Whether a table of so many rows goes to a card; what is wrong with a card is told where it is asked for."""
+    try:
+        return choose(device, n_rows, lambda line: None) is not None
+    except (MissingExtraError, DeviceError):
+        return False
+
+
 def choose(device: str, n_rows: int, say: Callable[[str], None]) -> ArrayModule | None:
     """The card to use, or None for the CPU kernels.
 

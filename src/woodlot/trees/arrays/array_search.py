@@ -217,13 +217,13 @@ class ArraySearch:
         of_node, first_key, *given = arrays.put(known[:rows])
         order = given[0][:n].view(xp.uint64)
         select = order if rows == 3 else given[1][:n].view(xp.uint64)
-        *listed, first = list_pairs(
+        node, feature, place, first = list_pairs(
             arrays, select, order, given[2][:n] if low is not None else None, of_node, (total, most), self._keys,
             (batch.first, first_key) if self._may_turn is None else None,
         )  # fmt: skip
         if self._may_turn is not None:
-            return turn_pairs(arrays, (listed[0], listed[1], listed[2]), self._may_turn, xp.diff(batch.first))
-        return Pairs(*listed, xp.zeros(total, xp.uint8), of_node, first, n_keys)
+            return turn_pairs(arrays, (node, feature, place), self._may_turn, xp.diff(batch.first))
+        return Pairs(node, feature, place, xp.zeros(total, xp.uint8), of_node, first, n_keys)
 
     def _sorted_keys(self, batch: RowBatch, pairs: Pairs, layout: KeyLayout) -> tuple[Any, Any]:
         shift = None

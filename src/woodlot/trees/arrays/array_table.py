@@ -13,7 +13,9 @@ from woodlot.data.columns import CategoryColumn
 from woodlot.data.tables import Table
 from woodlot.trees.arrays.array_module import ArrayModule
 from woodlot.trees.arrays.array_rows import typed
-from woodlot.trees.encoding import CategoryCoding, Coding, EncodedTable, NumericCoding
+from woodlot.trees.encoding import MAX_COARSE, CategoryCoding, Coding, NumericCoding
+from woodlot.trees.kernels.encode import group_codes
+from woodlot.trees.parallel import run_chunks
 
 SOURCE = r"""
 // Column, ordered bits of the value, row. Missing values are above all others, and -0 is 0.
@@ -36,11 +38,18 @@ extern "C" __global__ void mark_values(
 
 // Every column has as many keys as the table rows: the rank of a value is what the running count gains in its column.
 extern "C" __global__ void put_ranks(
-    const unsigned long long* keys, const unsigned int* run, int row_bits, long long n_rows, long long n, CODE* fine) {
+    const unsigned long long* keys, const unsigned int* run, const long long* last, const long long* n_bins,
+    int row_bits, long long n_rows, long long n, CODE* fine) {
   long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (i >= n) return;
-  long long column = i / n_rows;
-  fine[column * n_rows + (long long)(keys[i] & ((1ull << row_bits) - 1))] = (CODE)(run[i] - run[column * n_rows]);
+  long long column = i / n_rows, code = (long long)(run[i] - run[column * n_rows]);
+  if (last) {  // the first bin that ends at the rank or behind it; missing values are behind all
+    const long long* ends = last + 256 * column;
+    long long low = 0, high = n_bins[column];
+    while (low < high) { long long mid = (low + high) >> 1; if (ends[mid] >= code) high = mid; else low = mid + 1; }
+    code = low;
+  }
+  fine[column * n_rows + (long long)(keys[i] & ((1ull << row_bits) - 1))] = (CODE)code;
 }
 
 extern "C" __global__ void thresholds(
@@ -87,21 +96,6 @@ class ArrayTable:
     categorical: NDArray[np.uint8]
     codings: tuple[Coding, ...]
 
-    @classmethod
-    def of(cls, arrays: ArrayModule, table: EncodedTable) -> ArrayTable:
-        """Copy the codes to where they are searched."""
-        return cls(
-            arrays,
-            arrays.put(np.ascontiguousarray(table.fine)),
-            arrays.put(table.lowest),
-            arrays.put(table.highest),
-            table.first_value,
-            table.n_codes,
-            table.has_missing,
-            table.categorical,
-            table.codings,
-        )
-
     def thresholds(self, nodes: Any, feature: Any, low: Any, high: Any) -> Any:
         """Thresholds of some nodes (float64): as ``EncodedTable.thresholds``, of arrays of the module.
 
@@ -127,8 +121,12 @@ class ArrayTable:
         return self.arrays.put(np.stack([self.first_value, self.categorical], axis=1).astype(np.int64))
 
 
-def encode_exactly(arrays: ArrayModule, table: Table) -> ArrayTable:
-    """Encode every column of a table by ranks, as ``encoding.encode`` does without bins."""
+def encode_here(arrays: ArrayModule, table: Table, max_bins: int | None, n_jobs: int) -> ArrayTable:
+    """Encode every column of a table, as ``encoding.encode`` does.
+
+    Values are sorted and ranked where ``arrays`` are. How the ranks of a column are dealt into bins is decided by the
+    CPU's own kernel, from how often each occurs.
+    """
     xp, n, p = arrays.xp, table.n_rows, len(table.columns)
     n_codes, has_missing = np.zeros(p, np.int64), np.zeros(p, np.uint8)
     categorical = np.array([isinstance(column, CategoryColumn) for column in table.columns], np.uint8)
@@ -145,6 +143,8 @@ def encode_exactly(arrays: ArrayModule, table: Table) -> ArrayTable:
     for k in range(0, len(numbers), step):
         some = numbers[k : k + step]
         ranks = _rank(arrays, [table.columns[f].values for f in some.tolist()], n)
+        if max_bins is not None and n:
+            ranks = _in_bins(arrays, ranks, n, max_bins, n_jobs)
         n_codes[some], has_missing[some] = ranks.n_codes, ranks.has_missing
         ranked.append((some, ranks))
     fine = xp.empty((p, n), _type_of(int((n_codes + has_missing).max(initial=0))))
@@ -155,10 +155,12 @@ def encode_exactly(arrays: ArrayModule, table: Table) -> ArrayTable:
     for f, column in enumerate(table.columns):
         if isinstance(column, CategoryColumn):
             fine[f] = arrays.put(np.where(column.codes < 0, n_codes[f], column.codes).astype(fine.dtype))
-    lowest = xp.concatenate([xp.zeros(1, xp.float32), *(ranks.values for _, ranks in ranked)])
+    lowest = highest = xp.concatenate([xp.zeros(1, xp.float32), *(ranks.values for _, ranks in ranked)])
+    if max_bins is not None:
+        highest = xp.concatenate([xp.zeros(1, xp.float32), *(ranks.highest for _, ranks in ranked)])
     sizes = np.where(categorical == 1, 0, n_codes)
     first_value = np.minimum(1 + np.cumsum(sizes) - sizes, len(lowest) - 1)
-    return ArrayTable(arrays, fine, lowest, lowest, first_value, n_codes, has_missing, categorical, codings)
+    return ArrayTable(arrays, fine, lowest, highest, first_value, n_codes, has_missing, categorical, codings)
 
 
 class _Ranked(NamedTuple):
@@ -168,9 +170,13 @@ class _Ranked(NamedTuple):
     run: Any
     """uint32: values so far that differ from the one before, over all columns."""
     values: Any
-    """float32: distinct values, column after column."""
+    """float32: distinct values, column after column; of bins the smallest of each."""
+    highest: Any
+    """float32: the same, of bins the largest."""
     n_codes: NDArray[np.int64]
     has_missing: NDArray[np.uint8]
+    last: Any
+    """int64 (columns, MAX_COARSE): last rank of each bin; None without bins."""
 
 
 def _row_bits(n: int) -> int:
@@ -182,7 +188,7 @@ def _rank(arrays: ArrayModule, columns: list[NDArray[np.float32]], n: int) -> _R
     xp, p, shift = arrays.xp, len(columns), _row_bits(n)
     if n == 0:
         empty = xp.empty(0, xp.uint64), xp.empty(0, xp.uint32), xp.empty(0, xp.float32)
-        return _Ranked(*empty, np.zeros(p, np.int64), np.zeros(p, np.uint8))
+        return _Ranked(*empty, empty[2], np.zeros(p, np.int64), np.zeros(p, np.uint8), None)
     keys = xp.empty((p, n), xp.uint64)
     for k, values in enumerate(columns):
         bits = arrays.put(np.ascontiguousarray(values)).view(xp.uint32)
@@ -209,7 +215,38 @@ def _rank(arrays: ArrayModule, columns: list[NDArray[np.float32]], n: int) -> _R
     distinct = distinct[xp.flatnonzero(distinct != MISSING)] if missing.any() else distinct
     sign = xp.uint32(0x80000000)
     values = xp.where(distinct & sign > 0, distinct ^ sign, ~distinct).view(xp.float32)
-    return _Ranked(keys, run, values, np.diff(ends, prepend=0) - missing, missing)
+    return _Ranked(keys, run, values, values, np.diff(ends, prepend=0) - missing, missing, None)
+
+
+def _in_bins(arrays: ArrayModule, ranked: _Ranked, n: int, max_bins: int, n_jobs: int) -> _Ranked:
+    """Deal the ranks of each column of too many values into bins."""
+    xp, p = arrays.xp, len(ranked.n_codes)
+    run = ranked.run.reshape(p, n)
+    begins = xp.ones((p, n), bool)
+    begins[:, 1:] = run[:, 1:] != run[:, :-1]
+    at = xp.concatenate([xp.flatnonzero(begins), xp.full(1, p * n, xp.int64)])
+    counts = arrays.get(xp.diff(at))
+    del begins, at
+    first = np.cumsum(ranked.n_codes + ranked.has_missing) - (ranked.n_codes + ranked.has_missing)  # ranks before
+    last = np.full((p, MAX_COARSE), np.iinfo(np.int64).max, np.int64)
+    n_codes = np.empty(p, np.int64)
+
+    def deal(k: int) -> None:
+        n_values = int(ranked.n_codes[k])
+        most = min(max_bins, MAX_COARSE - int(ranked.has_missing[k]))
+        n_codes[k] = n_values
+        if n_values > most:
+            n_codes[k] = group_codes(counts[first[k] : first[k] + n_values], n_values, most, last[k])
+            last[k, n_codes[k] :] = np.iinfo(np.int64).max
+        else:
+            last[k, :n_values] = np.arange(n_values)
+
+    run_chunks(deal, range(p), n_jobs)
+    own = np.cumsum(ranked.n_codes) - ranked.n_codes  # values before those of the column
+    ends = [own[k] + last[k, : n_codes[k]] for k in range(p)]
+    starts = [np.concatenate([own[k : k + 1], part[:-1] + 1])[: len(part)] for k, part in enumerate(ends)]
+    low, high = (ranked.values[arrays.put(np.concatenate(part))] for part in (starts, ends))
+    return ranked._replace(values=low, highest=high, n_codes=n_codes, last=arrays.put(last))
 
 
 def _codes(arrays: ArrayModule, ranked: _Ranked, n: int, kind: Any) -> Any:
@@ -219,13 +256,19 @@ def _codes(arrays: ArrayModule, ranked: _Ranked, n: int, kind: Any) -> Any:
     fine = xp.empty((p, n), kind)
     if arrays.on_card:
         source = typed(SOURCE, CODE=fine)
+        bins = (np.uint64(0), np.uint64(0)) if ranked.last is None else (ranked.last, arrays.put(ranked.n_codes))
         arrays.launch(
-            source, "put_ranks", p * n, ranked.keys, ranked.run, np.int32(shift), np.int64(n), np.int64(p * n), fine
-        )
+            source, "put_ranks", p * n, ranked.keys, ranked.run, *bins, np.int32(shift), np.int64(n), np.int64(p * n),
+            fine,
+        )  # fmt: skip
         return fine
-    column = np.repeat(np.arange(p), n)
     row = (ranked.keys & np.uint64((1 << shift) - 1)).astype(np.int64)
-    fine[column, row] = ranked.run - ranked.run[column * n]
+    for k in range(p):
+        part = slice(k * n, (k + 1) * n)
+        code = (ranked.run[part] - ranked.run[part][:1]).astype(np.int64)
+        if ranked.last is not None:
+            code = np.searchsorted(ranked.last[k, : ranked.n_codes[k]], code)
+        fine[k, row[part]] = code
     return fine
 
 
