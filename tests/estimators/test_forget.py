@@ -41,6 +41,10 @@ def make(n: int, seed: int, categories: bool) -> tuple[pd.DataFrame, np.ndarray]
 def small_nodes_have_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forgetting, "LARGE", 8)
     monkeypatch.setattr(forgetting, "SEARCHED_SHARE", 100.0)
+    # and few partitions by themselves, so that groups of cuts decide
+    monkeypatch.setattr(forgetting, "RIVAL_SUMS", 1)
+    monkeypatch.setattr(forgetting, "FEWEST_RIVALS", 2)
+    monkeypatch.setattr(forgetting, "GROUP_SUMS", 24)
 
 
 @pytest.mark.filterwarnings("ignore:Some inputs do not have OOB scores", "ignore::woodlot.trees.encoding.UnseenWarning")

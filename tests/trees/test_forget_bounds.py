@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from woodlot.trees.kernels.bounds import entropy_rise, error_rise, gini_rise
+from woodlot.trees.kernels.bounds import entropy_rise, error_rise, gini_rise, group_rise
 
 FEW, MANY = 3_000, 100_000
 
@@ -53,6 +53,43 @@ def _try_classes(n: int, seed: int) -> float:
     return closest
 
 
+def _try_groups(n: int, seed: int) -> float:
+    """Groups of neighbouring cuts: the bound is made of what is on the left of the first and of the last one only."""
+    rng = np.random.default_rng(seed)
+    closest, tried = -np.inf, 0
+    while tried < n:
+        n_classes, size = int(rng.integers(2, 5)), int(rng.choice([4, 8, 30, 300]))
+        labels = rng.choice(n_classes, size, p=rng.dirichlet(np.full(n_classes, 0.7)))
+        weight = rng.integers(1, 4, size)
+        counts = np.zeros((size, n_classes), int)
+        counts[np.arange(size), labels] = weight
+        left = np.cumsum(counts, axis=0)
+        first, last = np.sort(rng.integers(0, size - 1, 2))
+        row = int(rng.integers(size))
+        lost, w = int(labels[row]), int(weight[row])
+        after = left - (np.arange(size) >= row)[:, None] * counts[row]
+        totals = left[-1] - counts[row]
+        cuts = np.arange(first, last + 1)
+        cuts = cuts[(after[cuts].sum(axis=1) > 0) & (totals.sum() > after[cuts].sum(axis=1))]
+        if len(cuts) == 0:
+            continue
+        tried += 1
+        sides: list[tuple[np.ndarray, np.ndarray]] = []
+        if row <= last:
+            sides.append((after[first], after[last]))
+        if row > first:
+            sides.append((totals - after[last], totals - after[first]))
+        for entropy, score in ((False, _gini), (True, _entropy)):
+            most = max(group_rise(lost, low, high, w, entropy) for low, high in sides)
+            whole = left[-1]
+            for cut in cuts:
+                now = score(after[cut]) + score(totals - after[cut])
+                rise = now - score(left[cut]) - score(whole - left[cut])
+                assert rise <= most + 1e-6
+                closest = max(closest, float(rise - most)) if not entropy else closest
+    return closest
+
+
 def _try_targets(n: int, seed: int) -> float:
     rng = np.random.default_rng(seed)
     closest = 0.0
@@ -84,9 +121,15 @@ def _try_targets(n: int, seed: int) -> float:
 def test_no_node_breaks_the_bound() -> None:
     assert _try_classes(FEW, 0) > 0.6  # some come close: the bound is not idle
     assert _try_targets(FEW, 0) > 0.1
+    assert _try_groups(FEW // 20, 0) > -0.01
 
 
 @pytest.mark.slow
 def test_a_hundred_thousand_nodes_do_not_break_it() -> None:
     _try_classes(MANY, 1)
     _try_targets(MANY, 1)
+
+
+@pytest.mark.slow
+def test_ten_thousand_groups_of_cuts_do_not_break_theirs() -> None:
+    _try_groups(10_000, 1)

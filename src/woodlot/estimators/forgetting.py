@@ -52,7 +52,7 @@ def forget(
     n_jobs = effective_jobs(model.n_jobs)
     rows, names, unknown = memory.find(ids)
     former = model.forest_
-    before = digests(former)
+    before = former.memo.digests or digests(former)
     former.memo.memory = None  # should anything fail, it is made again from the training
     result = memory.forget(former, rows, n_jobs)
     forest = result.forest
@@ -72,7 +72,7 @@ def forget(
         nodes_after=nodes[1], seconds=round(time.perf_counter() - began, 6), proved=prove, not_reached=NOT_REACHED,
     )  # fmt: skip
     receipt = make_erasure(statement, signer_of(identity), key)
-    forest.memo.memory = result.memory
+    forest.memo.memory, forest.memo.digests = result.memory, after
     return _become(model, forest, receipt)
 
 
@@ -103,8 +103,11 @@ def _memory(model: FederatedForest, data: Any) -> LocalMemory:
 
 def _in_given_order(result: RowsForgotten) -> Any:
     """The forest with out-of-bag answers in the order of the rows that were given to ``fit``."""
-    drawn, forest = result.memory.remaining.federation.drawn, result.forest
-    if drawn is None or forest.oob_outputs is None:
+    forest = result.forest
+    if forest.oob_outputs is None:
+        return forest
+    drawn = result.memory.remaining.federation.drawn
+    if drawn is None:
         return forest
     return replace(forest, oob_outputs=forest.oob_outputs[drawn.in_given_order])
 

@@ -73,6 +73,8 @@ class Memo:
     complete: Any = None
     training: Any = None
     """Tables and labels of the training, for a revocation; in the process that trained only."""
+    digests: dict[str, str] | None = None
+    """SHA-256 of every part, where they are known."""
     memory: Any = None
     """Where the rows of the training ended, to forget some of them; in the process that trained only."""
     secrets: Any = None

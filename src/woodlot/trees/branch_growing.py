@@ -79,12 +79,13 @@ class BranchGrower(Grower):
         bounds: NDArray[np.int64],
         keys: NDArray[np.uint64],
         root_keys: NDArray[np.uint64],
-        depth: int,
+        depth: NDArray[np.integer[Any]],
     ) -> None:
         self.table, self.labels, self.n_classes = ground.table, ground.labels, ground.n_classes
         self.rules, self.n_jobs, self.feature_keys = ground.rules, 1, ground.feature_keys
         self.skeleton = Skeleton(keys)
-        self.skeleton.root_key, self.skeleton.depth = root_keys, depth
+        self.skeleton.root_key = root_keys
+        self._below = ground.rules.max_depth - depth.astype(np.int64)  # levels that each branch may still have
         self.rows, self.weights = rows, weights
         self.start, self.end = bounds[:-1].copy(), bounds[1:].copy()
         self.root_sizes = self.end - self.start
@@ -98,6 +99,23 @@ class BranchGrower(Grower):
         self._local = threading.local()
         self._leaf_parts: list[LeafPart] = []
         self._close(np.arange(len(keys), dtype=np.int64))
+
+    def _close(self, numbers: NDArray[np.int64], settled: NDArray[np.bool_] | None = None) -> None:
+        super()._close(numbers, settled)
+        self._below = self._below[self.is_open]
+
+    def _still_open(self) -> NDArray[np.bool_]:
+        return super()._still_open() & (self._below > 0)
+
+    def split(
+        self,
+        is_split: NDArray[np.bool_],
+        other_flags: NDArray[np.uint8],
+        settled: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """As for whole trees; the branches may have begun at different depths."""
+        self._below = np.repeat(self._below[is_split] - 1, 2)
+        super().split(is_split, other_flags, settled)
 
     @property
     def middle(self) -> NDArray[np.int64]:

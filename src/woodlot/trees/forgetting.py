@@ -14,7 +14,6 @@ All columns are in one hand here: the forest does not depend on who holds which.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -278,7 +277,9 @@ class ForestMemory:
         rows, weights, bounds = self._gather(nodes)
         if self._sorted:  # ties between classes are decided by the order of rows
             sort_rows(rows, weights, bounds[:-1], bounds[1:], len(ground.labels))
-        grower = BranchGrower(ground, bootstrap, rows, weights, bounds, keys, self._root_keys[trees], 0)
+        grower = BranchGrower(
+            ground, bootstrap, rows, weights, bounds, keys, self._root_keys[trees], np.zeros(len(keys), np.int32)
+        )
         opened = np.flatnonzero(grower.is_open)
         was_leaf = t.jump[nodes] == 0
         changed[np.setdiff1d(np.flatnonzero(was_leaf), opened)] = False
@@ -396,40 +397,34 @@ class ForestMemory:
         leaves = leaves[np.argsort(leaf[leaves])]
         rows, weights, bounds = self._gather(touched[leaves])
         held = held_by(self.ground, rows, weights, bounds[:-1], bounds[1:])
-        order_of = np.empty(len(changed), np.int64)
-        where = np.empty(len(changed), np.int64)
-        grown: list[Branches] = []
-        for level in np.unique(depth[changed]).tolist() if self._limited else [0] if len(changed) else []:
-            some = np.flatnonzero(depth[changed] == level) if self._limited else np.arange(len(changed))
-            nodes, keys = touched[changed[some]], key[changed[some]]
-            rows, weights, bounds = self._gather(nodes)
-            sort_rows(rows, weights, bounds[:-1], bounds[1:], len(self.ground.labels))
-            root_keys = self._root_keys[tree[changed[some]]]
-            grower = BranchGrower(self.ground, bootstrap, rows, weights, bounds, keys, root_keys, level)
-            part = grow_branches(self.ground, grower, bootstrap, self._n_left)
-            order_of[some], where[some] = len(grown), np.arange(len(some))
-            grown.append(part)
-        self._splice(
-            low, high, grown, order_of, where, tree[changed], leaf[changed], leaf[leaves], held, removed, regrown
-        )
+        grown = self._regrow(low, key[changed], depth[changed], tree[changed], bootstrap) if len(changed) else None
+        self._splice(low, high, grown, tree[changed], leaf[changed], leaf[leaves], held, removed, regrown)
         return removed, regrown
+
+    def _regrow(
+        self,
+        nodes: NDArray[np.int64],
+        keys: NDArray[np.uint64],
+        depth: NDArray[np.int32],
+        tree: NDArray[np.int32],
+        bootstrap: Bootstrap,
+    ) -> Branches:
+        """Grow branches again from the rows that are left of them."""
+        rows, weights, bounds = self._gather(nodes)
+        sort_rows(rows, weights, bounds[:-1], bounds[1:], len(self.ground.labels))
+        grower = BranchGrower(self.ground, bootstrap, rows, weights, bounds, keys, self._root_keys[tree], depth)
+        return grow_branches(self.ground, grower, bootstrap, self._n_left)
 
     @property
     def _n_left(self) -> int:
         """Rows that are not forgotten."""
         return int(self.present.sum())
 
-    @property
-    def _limited(self) -> bool:
-        return self.ground.rules.max_depth < 2**31 - 1
-
     def _splice(
         self,
         low: NDArray[np.int64],
         high: NDArray[np.int64],
-        grown: Sequence[Branches],
-        order_of: NDArray[np.int64],
-        where: NDArray[np.int64],
+        grown: Branches | None,
         tree: NDArray[np.int32],
         first_leaf: NDArray[np.int64],
         leaf: NDArray[np.int64],
@@ -443,9 +438,9 @@ class ForestMemory:
         edits.add(leaf, leaf + 1, np.ones(len(leaf), np.int64), totals)
         nodes: list[tuple[int, int, kernels.Trees]] = []
         delta = np.zeros(len(low), np.int64)
-        for k in range(len(low)):
-            part, j = grown[order_of[k]], int(where[k])
-            a, b = int(part.structure.offset[j]), int(part.structure.offset[j + 1])
+        for k in range(0 if grown is None else len(low)):
+            part: Branches = grown
+            a, b = int(part.structure.offset[k]), int(part.structure.offset[k + 1])
             base = int(t.start[low[k]])
             begin = int(part.start[a])
             size = int(part.end[a]) - begin

@@ -205,11 +205,26 @@ def replay(
                     sums[side, k] = 0
             at = s
             right = 0
+            is_number = not table.categorical[f]
+            n_codes = I64(table.n_codes[f])
+            cut = I64(-1) if is_number else n_codes
+            step = n_codes
+            while is_number and step > 0:  # the last code that goes left: codes stand nearer than their values
+                values = table.first_value[f] + cut
+                if cut + step < n_codes and F64(table.values[values + step]) <= trees.threshold[node]:
+                    cut += step
+                else:
+                    step >>= 1
             for i in range(s, e):
                 row = rows[i]
                 w = weights[i]
                 add_label(sums, 0, labels[row], I64(w), criterion)
-                if goes_left(table, f, row, trees.threshold[node], trees.missing_left[node], trees.set_at[node], sets):
+                code = I64(table.fine[f, row])
+                if is_number:
+                    left = code <= cut or (code == n_codes and trees.missing_left[node] == 1)
+                else:
+                    left = (sets[trees.set_at[node] + (code >> 3)] >> np.uint8(code & 7)) & 1 == 1
+                if left:
                     add_label(sums, 1, labels[row], I64(w), criterion)
                     rows[at] = row
                     weights[at] = w
