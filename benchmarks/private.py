@@ -205,7 +205,7 @@ accuracy, after the slash the AUC, in parentheses CPU seconds of a fit. Made by 
 
 "PrivateForestClassifier" is with all defaults: its guarantee holds against the coordinator, users and any one client.
 "colluding=0" has the noise once, against everybody but the clients, who know their own shares. Ranges and categories
-are those of the training rows for every method, as if they were public. The forest without privacy is scikit-learn's, on
+are those of the training rows for every method, as if public. The forest without privacy is scikit-learn's, on
 the pooled rows. "Goal" is what was set before; accuracy, then AUC.
 
 ## Sets that settings were not chosen on

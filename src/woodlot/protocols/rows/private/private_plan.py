@@ -27,7 +27,7 @@ COUNT_WEIGHT = 0.25
 """How much a row adds to the number of rows of its leaf, beside a gradient of at most `clip`."""
 CLIP_TWO, CLIP_SEVERAL, CLIP_TARGETS = 1.0, 0.75, 0.25
 """The longest gradient of a row: of two classes (none is longer), of several, and of targets between -1 and 1."""
-_ROWS_OF_CLASSES, _ROWS_OF_TARGETS = 60, 400
+_ROWS_OF_CLASSES, _ROWS_OF_TARGETS = 60, 2000
 """Rows, times epsilon, that a leaf has at least on average where the depth is not given."""
 FEWEST_STEPS = 16
 """The fewest steps that a row is counted in: with fewer, rounding is more than a detail."""
