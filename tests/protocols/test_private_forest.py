@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,12 @@ def test_noise_is_another_for_every_client_question_and_tree(monkeypatch: pytest
     assert len(keys) == 2 * 3 * n_sums
     # the totals are the same question before anything else was asked, and so have the same answer
     assert len(set(keys)) == 2 * 3 * n_sums - 3
+    keys.clear()
+    changed = {name: replace(holdings(name, *rows(20, 0)), data_digest=b"another table") for name in NAMES}
+    play(plan, {name: PrivateClient(own, plan) for name, own in changed.items()})
+    before = set(keys)
+    play(plan, clients_of(plan))
+    assert len(before | set(keys)) == 2 * 3 * n_sums
 
 
 def test_it_is_charged_once_and_refused_before_anything_is_told() -> None:
