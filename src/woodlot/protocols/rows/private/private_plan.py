@@ -17,6 +17,8 @@ from woodlot.privacy.gaussian import SharedNoise, gaussian_epsilon, mu_for
 from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.protocols.rows.row_client import GrowthPlan
 
+MOST_EPSILON = 1000
+"""Beyond it there is no protection to speak of, and no use in more."""
 MOST_DEPTH = 12
 """Trees are complete, and twice as large with every level."""
 CELLS = 64
@@ -64,7 +66,7 @@ class PrivatePlan(GrowthPlan, frozen=True, tag="private"):
         Allow secure sums over two clients.
     """
 
-    epsilon: Annotated[float, msgspec.Meta(gt=0)]
+    epsilon: Annotated[float, msgspec.Meta(gt=0, le=MOST_EPSILON)]
     delta: Probability
     colluding: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 1
     knots: dict[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
