@@ -330,3 +330,43 @@ def test_uses_without_privacy_are_kept_beside_the_charges(tmp_path: Path) -> Non
             assert ledger.uses("shop", "loans") == []
             assert ledger.accounts() == [("bank", "cards"), ("bank", "loans")]
             assert ledger.spent("bank", "loans", "rows") == 0
+
+
+# --- charges with a delta ---
+
+
+def gaussian_charge(release: str, epsilon: float = 1.0, delta: float = 1e-6) -> Charge:
+    return Charge(unit="rows", release=release, mechanism="Gaussian", spend=Spend(epsilon, 1, delta))
+
+
+def test_a_delta_is_recorded_shown_and_copied(tmp_path: Path) -> None:
+    with (
+        BudgetFile(tmp_path / "a.sqlite") as file,
+        BudgetFile(tmp_path / "b.sqlite") as other,
+        file.transaction() as record,
+        other.transaction() as copy,
+    ):
+        record.charge("bank", "loans", None, gaussian_charge("one"))
+        assert record.charge("bank", "loans", None, gaussian_charge("one")).spend.delta == 1e-6
+        with pytest.raises(LocalProtocolError, match="with other terms"):
+            record.charge("bank", "loans", None, gaussian_charge("one", delta=1e-7))
+        assert record.spent("bank", "loans", "rows") == pytest.approx(1.0)
+        assert record.spent_delta("bank", "loans", "rows") == 1e-6
+        record.copy_to(copy)
+        assert [c.spend for c in copy.charges("bank", "loans")] == [Spend(1.0, 1, 1e-6)]
+
+
+def test_a_delta_is_taken_from_that_of_the_budget() -> None:
+    budget = LocalBudget("bank", "loans", Budget(5.0, 2.5e-6))
+    budget.charge(gaussian_charge("one"))
+    budget.charge(gaussian_charge("two"))
+    with pytest.raises(PolicyError, match=r"it has a delta of 2\.5e-06 .* of which 2e-06 is spent"):
+        budget.charge(gaussian_charge("three"))
+    with pytest.raises(PolicyError, match="of epsilon 5 for the rows of this data set 2 is spent"):
+        budget.charge(gaussian_charge("four", 3.5, 1e-7))
+    assert len(budget.spends("rows")) == 1
+
+
+def test_a_budget_without_a_delta_takes_none() -> None:
+    with pytest.raises(PolicyError, match="let the client's operator set delta"):
+        LocalBudget("bank", "loans", Budget(5.0)).charge(gaussian_charge("one"))

@@ -18,7 +18,7 @@ from woodlot.federation.local_revocable import Encryption
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.revocable.participant import MAX_ZETA
 from woodlot.protocols.rows.lossless import MOST_BINS
-from woodlot.protocols.rows.private.private_plan import MOST_DEPTH
+from woodlot.protocols.rows.private.private_plan import MOST_DEPTH, MOST_EPSILON
 from woodlot.trees.encoding import MAX_COARSE, MIN_BINS
 from woodlot.trees.sampling import WEIGHT_BITS
 
@@ -231,7 +231,7 @@ _EXTRA: dict[str, Rule] = _ROWS | _SUMS | {
 }  # fmt: skip
 
 _PRIVATE: dict[str, Rule] = _TREES | _DEALT_ROWS | {
-    "epsilon": POSITIVE,
+    "epsilon": number(f"a number above 0 and at most {MOST_EPSILON:,}", lambda value: 0 < value <= MOST_EPSILON),
     "delta": number("a number in (0, 1)", lambda value: 0 < value < 1),
     "n_estimators": NONE | whole(1, MOST_TREES),
     "max_depth": NONE | whole(1, MOST_DEPTH),
@@ -255,7 +255,7 @@ _LINEAR: dict[str, Rule] = _ALL | _DEALT_COLUMNS | {
 def _are_edges(edges: Any) -> bool:
     try:
         numbers = np.asarray(edges, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return numbers.ndim == 1 and bool(np.isfinite(numbers).all() and (np.diff(numbers) > 0).all())
 
@@ -287,7 +287,7 @@ TABLE: Mapping[str, Mapping[str, Rule]] = {
         "target_range": NONE
         | Rule(
             ("two finite numbers, the smaller first",),
-            lambda value: hasattr(value, "__len__") and len(value) == 2 and _are_edges(value),
+            lambda value: _are_edges(value) and np.size(value) == 2,
         ),
     },
     "FederatedLogisticRegression": _LINEAR | {

@@ -20,11 +20,11 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.private import PrivatePlan
 
 EPSILON, DELTA = 1.0, 1e-6
-TREES_ONE, TREES_SEVERAL = 100, 150
-"""Trees by default, with one score (two classes, or targets) and with several."""
+TREES_OF_TWO, TREES_OF_SEVERAL, TREES_OF_TARGETS = 100, 150, 60
+"""Trees by default: of two classes, of several, and of targets."""
 COLUMNS_PER_TREE = 2
 """Columns that a tree asks about by default, with one score: of few columns each leaf has many rows."""
-LEARNING_RATE = 0.3
+LEARNING_RATE, TARGET_RATE = 0.3, 0.2
 FOUND = "what is not declared: in fit(X, y) ranges, categories and classes are then found in the table"
 
 
@@ -53,7 +53,7 @@ class _Private(WholeForest):
         if width is None and one_score:
             width = COLUMNS_PER_TREE
         growth = {
-            "n_estimators": p["n_estimators"] or (TREES_ONE if one_score else TREES_SEVERAL),
+            "n_estimators": p["n_estimators"] or self._default_trees(one_score),
             "criterion": "entropy" if self._task == "classes" else "squared_error",
             "max_depth": p["max_depth"],
             "min_samples_split": 2,
@@ -76,6 +76,11 @@ class _Private(WholeForest):
             allow_two=bool(p["allow_two"]),
             **labels,
         )
+
+    def _default_trees(self, one_score: bool) -> int:
+        if self._task == "targets":
+            return TREES_OF_TARGETS
+        return TREES_OF_TWO if one_score else TREES_OF_SEVERAL
 
     @abstractmethod
     def _public_labels(self) -> dict[str, Any]:
@@ -247,8 +252,9 @@ class PrivateForestClassifier(_Private, WholeForestClassifier):
 class PrivateForestRegressor(_Private, WholeForestRegressor):
     """A forest for regression under differential privacy of rows.
 
-    Parameters and attributes as for `PrivateForestClassifier`, without ``classes`` and ``classes_``, and with
-    ``target_range``.
+    Parameters and attributes as for `PrivateForestClassifier`, without ``classes`` and ``classes_``, with
+    ``target_range``, and with 60 trees and a learning rate of 0.2 by default. Targets are clipped to their range, and
+    what a row adds to a tree to an eighth of it, so heavy tails are learnt poorly.
 
     Parameters
     ----------
@@ -277,7 +283,7 @@ class PrivateForestRegressor(_Private, WholeForestRegressor):
         parties: Any = 3,
         max_depth: int | None = None,
         max_features: int | None = None,
-        learning_rate: float = LEARNING_RATE,
+        learning_rate: float = TARGET_RATE,
         ranges: str = "auto",
         declared: Mapping[Any, Any] | None = None,
         target_range: tuple[float, float] | None = None,

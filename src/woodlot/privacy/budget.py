@@ -353,7 +353,7 @@ class BudgetRecord:
             "WHERE client = ? AND dataset = ? AND release = ?",
             (client, dataset, release),
         ).fetchone()
-        return None if row is None else _charge(*row, self._deltas(client, dataset).get(release, 0.0))
+        return None if row is None else _charge(self._deltas(client, dataset).get(release, 0.0), *row)
 
     def charges(self, client: str, dataset: str) -> list[Charge]:
         """Return all records in order."""
@@ -365,7 +365,7 @@ class BudgetRecord:
             (client, dataset),
         )
         deltas = self._deltas(client, dataset)
-        return [_charge(*row, deltas.get(row[1], 0.0)) for row in rows]
+        return [_charge(deltas.get(row[1], 0.0), *row) for row in rows]
 
     def spends(self, client: str, dataset: str, unit: Unit, without_job: str | None = None) -> list[Spend]:
         """Return all costs of one account, those of equal epsilon and delta together; not those of one job."""
@@ -486,7 +486,7 @@ class BudgetFile:
 
 
 def _charge(
-    unit: Unit, release: str, mechanism: str, epsilon: int, count: int, job: str, answer: bytes | None, delta: float
+    delta: float, unit: Unit, release: str, mechanism: str, epsilon: int, count: int, job: str, answer: bytes | None
 ) -> Charge:
     spend = _recorded(epsilon, count, delta)
     return Charge(unit=unit, release=release, mechanism=mechanism, spend=spend, job=job, answer=answer)

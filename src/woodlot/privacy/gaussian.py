@@ -34,6 +34,7 @@ MARGIN = 1e-3
 """By how much sigma is larger than the normal distribution needs it to be."""
 _DEVIATIONS = 12
 """Where the table of the noise ends: beyond it are less than 2^-105 of all draws."""
+_LARGEST = 700.0
 _BITS = 256
 _WORD = 64
 
@@ -42,7 +43,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     """The smallest delta with which a Gaussian mechanism of this mu has this epsilon."""
     if mu == 0:
         return 0.0
-    return _normal(mu / 2 - epsilon / mu) - math.exp(epsilon) * _normal(-mu / 2 - epsilon / mu)
+    # beyond what a float holds the second term is left smaller than it is, which makes delta larger
+    return _normal(mu / 2 - epsilon / mu) - math.exp(min(epsilon, _LARGEST)) * _normal(-mu / 2 - epsilon / mu)
 
 
 def _normal(x: float) -> float:

@@ -42,7 +42,7 @@ def in_steps(gradients: NDArray[np.float64], terms: Terms) -> NDArray[np.int64]:
     """Gradients as whole numbers, none of them longer than ``clip_steps``."""
     length = np.sqrt((gradients**2).sum(axis=1, keepdims=True))
     shortened = gradients * (terms.gradient_steps * np.minimum(1.0, terms.plan.clip / np.maximum(length, 1e-300)))
-    steps = np.rint(shortened).astype(np.int64)
+    steps: NDArray[np.int64] = np.rint(shortened).astype(np.int64)
     # rounding keeps to the bound, but for errors of floating point: these are made shorter until they do
     limit = int(terms.clip_steps**2)
     longer = np.flatnonzero((steps**2).sum(axis=1) > limit)

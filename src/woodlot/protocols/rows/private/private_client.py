@@ -80,7 +80,7 @@ class PrivateClient(HorizontalClient):
         self._scores: NDArray[np.float64] = np.empty((0, 0))
         self._leaf: NDArray[np.int64] = np.empty(0, np.int64)  # of each row, in the tree before
         self._counted = False
-        self._done = 0  # trees
+        self._n_done = 0  # trees
         self._asked = b""
 
     # --- columns ---
@@ -178,8 +178,8 @@ class PrivateClient(HorizontalClient):
 
     @takes(msg.SumGradients, when=RowClientState.ready)
     def _on_SumGradients(self, message: msg.SumGradients) -> Message:
-        if self._trees is None or message.tree != self._done or message.tree >= self._ordered.n_estimators:
-            raise RemoteProtocolError(f"Unexpected tree {message.tree}; expected tree {self._done}, once it is taken")
+        if self._trees is None or message.tree != self._n_done or message.tree >= self._ordered.n_estimators:
+            raise RemoteProtocolError(f"Unexpected tree {message.tree}; expected tree {self._n_done}, once it is taken")
         scores = self._scores + self._answers(message)
         tree = self._trees.take(message.tree, message.tree + 1)
         used = set(tree.splits.feature.tolist())
@@ -192,15 +192,15 @@ class PrivateClient(HorizontalClient):
         gradients = in_steps(residuals(scores, self._labels, self._targets), self._terms)
         sums = sum_by_leaf(leaf, tree.structure.n_leaves, gradients, self._terms)
         reply = self._told(message, message.order, sums.ravel())
-        self._scores, self._leaf, self._done = scores, leaf, self._done + 1
+        self._scores, self._leaf, self._n_done = scores, leaf, self._n_done + 1
         return reply
 
     def _answers(self, message: msg.SumGradients) -> NDArray[np.float64]:
         """What the tree before answers for each row."""
         answers, n_scores = message.answers, self._ordered.n_scores
         n_leaves = 0
-        if self._done and self._trees is not None:
-            n_leaves = self._trees.take(self._done - 1, self._done).structure.n_leaves
+        if self._n_done and self._trees is not None:
+            n_leaves = self._trees.take(self._n_done - 1, self._n_done).structure.n_leaves
         if answers.shape != (n_leaves, n_scores) or np.abs(answers).max(initial=0.0) > LARGEST_ANSWER:
             raise RemoteProtocolError("SumGradients has other answers than the leaves of the tree before can have")
         return answers[self._leaf] if n_leaves else np.zeros((self.table.n_rows, n_scores))

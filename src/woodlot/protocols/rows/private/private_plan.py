@@ -17,6 +17,8 @@ from woodlot.privacy.gaussian import SharedNoise, gaussian_epsilon, mu_for
 from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.protocols.rows.row_client import GrowthPlan
 
+MOST_EPSILON = 1000
+"""Beyond it there is no protection to speak of, and no use in more."""
 MOST_DEPTH = 12
 """Trees are complete, and twice as large with every level."""
 CELLS = 64
@@ -25,8 +27,10 @@ SKEW = 3
 """Edges of the cells are at (k / CELLS)^SKEW of the declared range: amounts lie near its low end more often."""
 COUNT_WEIGHT = 0.25
 """How much a row adds to the number of rows of its leaf, beside a gradient of at most `clip`."""
-CLIP_ONE, CLIP_SEVERAL = 1.0, 0.75
-"""The longest gradient of a row, with one score and with several. With one no gradient is longer than 1."""
+CLIP_TWO, CLIP_SEVERAL, CLIP_TARGETS = 1.0, 0.75, 0.25
+"""The longest gradient of a row: of two classes (none is longer), of several, and of targets between -1 and 1."""
+_ROWS_OF_CLASSES, _ROWS_OF_TARGETS = 60, 2000
+"""Rows, times epsilon, that a leaf has at least on average where the depth is not given."""
 FEWEST_STEPS = 16
 """The fewest steps that a row is counted in: with fewer, rounding is more than a detail."""
 _WITH_KNOTS, _WITHOUT_KNOTS = 0.05, 0.02
@@ -62,7 +66,7 @@ class PrivatePlan(GrowthPlan, frozen=True, tag="private"):
         Allow secure sums over two clients.
     """
 
-    epsilon: Annotated[float, msgspec.Meta(gt=0)]
+    epsilon: Annotated[float, msgspec.Meta(gt=0, le=MOST_EPSILON)]
     delta: Probability
     colluding: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 1
     knots: dict[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
@@ -124,14 +128,17 @@ class PrivatePlan(GrowthPlan, frozen=True, tag="private"):
     @property
     def clip(self) -> float:
         """The longest gradient of a row."""
-        return CLIP_ONE if self.n_scores == 1 else CLIP_SEVERAL
+        if self.task == "targets":
+            return CLIP_TARGETS
+        return CLIP_TWO if self.n_scores == 1 else CLIP_SEVERAL
 
     def depth(self, n_rows: float) -> int:
         """Levels of the trees, for about so many rows of all clients: so that leaves are more than noise."""
         if self.max_depth is not None:
             return self.max_depth
         most = 5 if self.columns_per_tree is not None else 8
-        return int(min(max(math.log2(max(n_rows * min(self.epsilon, 8.0), 1.0) / 60), 3), most))
+        rows = _ROWS_OF_CLASSES if self.task == "classes" else _ROWS_OF_TARGETS
+        return int(min(max(math.log2(max(n_rows * min(self.epsilon, 8.0), 1.0) / rows), 3), most))
 
 
 @dataclass(frozen=True)
