@@ -90,7 +90,14 @@ class _Private(WholeForest):
     def _labels_here(self, targets: Mapping[str, Target]) -> dict[str, Any]:
         """What all labels of a simulation have, where nothing was declared."""
 
-    def _grow(self, federation: AnyFederation, targets: Mapping[str, Target], label: str | None, seed: int) -> None:
+    def _grow(
+        self,
+        federation: AnyFederation,
+        targets: Mapping[str, Target],
+        label: str | None,
+        seed: int,
+        weight: str | None = None,
+    ) -> None:
         knots, categories = declared_of(self.declared)
         labels = self._public_labels()
         if label is None:  # one table at hand: what is not declared is what all of it has

@@ -170,7 +170,7 @@ class ForestMemory:
     def _make_slots(self, n: int) -> kernels.Slots:
         sums, rivals = self._n_sums, max(FEWEST_RIVALS, RIVAL_SUMS // self._n_sums)
         n_parts = min(self.ground.n_candidates, len(self.ground.feature_keys)) * (
-            1 + self.ground.table.has_missing.any()
+            1 + int(self.ground.table.has_missing.any())
         )
         groups = 0 if self._criterion == kernels.ERROR else n_parts * max(1, GROUP_SUMS // (n_parts * sums))
         return kernels.Slots(
@@ -438,8 +438,7 @@ class ForestMemory:
         edits.add(leaf, leaf + 1, np.ones(len(leaf), np.int64), totals)
         nodes: list[tuple[int, int, kernels.Trees]] = []
         delta = np.zeros(len(low), np.int64)
-        for k in range(0 if grown is None else len(low)):
-            part: Branches = grown
+        for k, part in enumerate([] if grown is None else [grown] * len(low)):
             a, b = int(part.structure.offset[k]), int(part.structure.offset[k + 1])
             base = int(t.start[low[k]])
             begin = int(part.start[a])
