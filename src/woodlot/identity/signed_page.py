@@ -61,7 +61,8 @@ class SignedPage:
     @property
     def made(self) -> str:
         """When it was made, as it says."""
-        return _MADE.findall(self.page)[0].decode(errors="replace")
+        (made,) = _MADE.findall(self.page)
+        return str(made, errors="replace")
 
     def to_bytes(self) -> bytes:
         """The file."""
