@@ -20,8 +20,11 @@ def pages_of(here: Stage) -> dict[str, str]:
     model = here.model
     return {
         "federation": "",
+        "settings": "settings",
+        "report": "report",
         "jobs": "jobs",
         "job": f"jobs/{model}",
+        "learnt": f"jobs/{here.jobs['led']}#learnt",
         "models": "models",
         "model": f"models/{model}",
         "model-bank": f"models/{model}?role=bank",
@@ -38,6 +41,7 @@ def main() -> None:
     """Take all pictures."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     with stage() as here, sync_playwright() as engine:
+        here.jobs["led"] = here.train(lead="holder")
         chromium = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         context = chromium.new_context(viewport={"width": 1200, "height": 760})
         page = context.new_page()

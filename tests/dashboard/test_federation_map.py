@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from woodlot.dashboard.federation_map import MapFacts, Member, by_line, draw_narrow, draw_wide, thickness, totals
+from woodlot.dashboard.federation_map import MapFacts, MapMember, by_line, draw_narrow, draw_wide, thickness, totals
 from woodlot.dashboard.views import Flow, StateView
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.job_store import JobStore
@@ -16,7 +16,7 @@ from woodlot.protocols.core.stakes import STAKES
 from woodlot.runtime.journal import Journal
 from woodlot.runtime.journal_file import Entry
 
-BANK, SHOP = Member("bank", since=1.0, leads=1), Member("shop", seen=5.0)
+BANK, SHOP = MapMember("bank", since=1.0, leads=1), MapMember("shop", seen=5.0)
 FLOWS = (
     Flow("coordinator", "bank", "StartForest", 2, 9_000),
     Flow("coordinator", "bank", "OpenTraining", 1, 40),
@@ -33,8 +33,8 @@ def test_it_says_who_is_there_and_what_runs() -> None:
     assert MapFacts(True, (BANK,), (job("running"),)).in_words.endswith("Running now: train.")
     assert MapFacts(True, (BANK,), (job("queued"),)).in_words.endswith("No job is running.")
     assert MapFacts(False, (BANK,)).in_words.startswith("The coordinator is not running.")
-    assert MapFacts(None, (Member("bank", is_known=False),)).in_words == "No job is running."
-    assert [one.state for one in (BANK, SHOP, Member("x", is_known=False))] == ["connected", "away", "unknown"]
+    assert MapFacts(None, (MapMember("bank", is_known=False),)).in_words == "No job is running."
+    assert [one.state for one in (BANK, SHOP, MapMember("x", is_known=False))] == ["connected", "away", "unknown"]
 
 
 def test_lines_are_of_what_is_at_stake() -> None:
@@ -70,7 +70,7 @@ flows = st.lists(
 
 @given(flows, st.integers(0, 30))
 def test_everything_is_drawn_within_the_picture(some: list[Flow], n_members: int) -> None:
-    members = tuple(Member(name) for name in ["bank", "shop", *map(str, range(n_members))])
+    members = tuple(MapMember(name) for name in ["bank", "shop", *map(str, range(n_members))])
     facts = MapFacts(True, members, (), tuple(some))
     for drawing in (draw_wide(facts), draw_narrow(facts)):
         assert len(drawing.boxes) == len(members)

@@ -26,7 +26,7 @@ _THINNEST, _THICKEST = 2.0, 12.0
 
 
 @dataclass(frozen=True)
-class Member:
+class MapMember:
     """One party on the map.
 
     Attributes
@@ -72,7 +72,7 @@ class MapFacts:
     """
 
     running: bool | None
-    members: tuple[Member, ...]
+    members: tuple[MapMember, ...]
     jobs: tuple[JobFacts, ...] = ()
     flows: tuple[Flow, ...] = ()
 
@@ -105,7 +105,7 @@ class Strand(NamedTuple):
     is_out: bool
 
 
-class Label(NamedTuple):
+class LineLabel(NamedTuple):
     """How much a direction carries, at its line."""
 
     x: float
@@ -116,7 +116,7 @@ class Label(NamedTuple):
 class Box(NamedTuple):
     """Where a member is drawn, and its lines."""
 
-    member: Member
+    member: MapMember
     x: float
     y: float
     width: float
@@ -124,7 +124,7 @@ class Box(NamedTuple):
     link: str
     """A thin line, where nothing has travelled; else empty."""
     strands: tuple[Strand, ...]
-    labels: tuple[Label, ...]
+    labels: tuple[LineLabel, ...]
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def draw_wide(facts: MapFacts) -> Drawing:
 
 def _connected(
     facts: MapFacts,
-    member: Member,
+    member: MapMember,
     box: tuple[float, float, float, float],
     at_party: tuple[float, float],
     at_centre: tuple[float, float],
@@ -206,7 +206,7 @@ def _connected(
             arrow = "→" if rightwards != is_out else "←"
             x, y = (at_party[0] + at_centre[0]) / 2, (at_party[1] + at_centre[1]) / 2
             below = 7 + shift + 14 if is_out else -(7 + shift + 5)
-            labels.append(Label(x, round(y + below, 1), f"{readable_bytes(n_bytes)} {arrow}"))
+            labels.append(LineLabel(x, round(y + below, 1), f"{readable_bytes(n_bytes)} {arrow}"))
     return Box(member, *box, "" if strands else curve(0, False), tuple(strands), tuple(labels))
 
 
@@ -225,7 +225,7 @@ def draw_narrow(facts: MapFacts) -> Drawing:
                 if (is_out, stake) in sums:
                     path = _elbow(29 if is_out else 15, middle + (8 if is_out else -8), 52, is_out)
                     strands.append(Strand(path, min(8.0, thickness(n_bytes)), stake, is_out))
-                    labels.append(Label(52, y, f"{readable_bytes(n_bytes)} {'received' if is_out else 'sent'}"))
+                    labels.append(LineLabel(52, y, f"{readable_bytes(n_bytes)} {'received' if is_out else 'sent'}"))
                     break  # the colour of what has most at stake: there is no room for more
         link = "" if strands else _elbow(22, middle, 52, True)
         boxes.append(Box(member, 52.0, y, width - 54, height, link, tuple(strands), tuple(labels)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import HTMLResponse, Response
 
-from woodlot.dashboard.federation_map import MINUTE, MapFacts, Member, by_line, draw_narrow, draw_wide
+from woodlot.dashboard.federation_map import MINUTE, MapFacts, MapMember, by_line, draw_narrow, draw_wide
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView, Flow, PartyRow
 from woodlot.jobs.job_messages import JobFacts
@@ -101,7 +101,7 @@ def map_of_coordinator(view: CoordinatorView, lines: list[PartyRow], jobs: list[
     models = [model for model in view.models() if not model.replaced_by]
     running = [job for job in unfinished if job.state == "running"]
     members = tuple(
-        Member(
+        MapMember(
             name=line.name,
             since=line.since,
             seen=line.seen,
@@ -125,7 +125,7 @@ def map_of_parties(views: list[PartyView], now: float) -> MapFacts:
         for flow in view.flows(view.latest_jobs(_PARTY_JOBS), now - MINUTE)
         if COORDINATOR in (flow.sender, flow.receiver)
     ]
-    return MapFacts(None, tuple(Member(view.name, is_known=False) for view in views), (), tuple(_merged(flows)))
+    return MapFacts(None, tuple(MapMember(view.name, is_known=False) for view in views), (), tuple(_merged(flows)))
 
 
 def _merged(flows: list[Flow]) -> list[Flow]:
