@@ -31,7 +31,7 @@ ADDED: dict[tuple[str, str], Any] = {
     ("LocalPlan", "row_weights"): msgspec.UNSET,
     ("LosslessPlan", "row_weights"): msgspec.UNSET,
     ("RowSubset", "by_class"): msgspec.UNSET,
-    ("StartForest", "ccp_alpha"): 0.0,
+    ("StartForest", "ccp_alpha"): None,
 }
 """Fields that were added later, and what they are where they do not travel: then they are not digested either. So the
 digests say that what travelled before the field was added travels as it did."""
