@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -197,6 +197,24 @@ def test_what_cannot_be_evaluated_is_named(fed: ConnectedFederation) -> None:
         model.evaluate(few)
 
 
+def test_what_needs_the_rows_here_says_what_to_use_instead(fed: ConnectedFederation) -> None:
+    before = len(fed.client.jobs())
+    asked: dict[str, Callable[[], Any]] = {
+        r"fed\.n_rows asks them": lambda: len(fed),
+        r"train, test = fed\.split\(0\.25\)": lambda: fed[np.arange(3)],
+        r"fit\(fed, y='bank\.late'\)": lambda: fed["bank.late"],
+        r"hold some out: fed\.split": lambda: list(fed),
+        r"use wl\.cross_validate and wl\.search": lambda: np.asarray(fed),
+    }
+    for words, ask in asked.items():
+        with pytest.raises(TypeError, match=words):
+            ask()
+    with pytest.raises(DataError, match="not divided by class between organisations"):
+        fed.split(0.25, stratify="bank.late")
+    assert fed  # a federation is there, however many rows it has
+    assert len(fed.client.jobs()) == before
+
+
 def test_columns_are_chosen_by_party(world: World, fed: ConnectedFederation) -> None:
     model = wl.FederatedForestClassifier(3, random_state=0)
     model.fit(fed, y="bank.late", features={"bank": ["age"], "shop": None}, exclude={"shop": ["basket"]})
@@ -334,6 +352,8 @@ def test_what_cannot_be_cross_validated_is_named_before_the_first_fit(fed: Conne
     model, before = wl.FederatedForestClassifier(2), len(fed.client.jobs())
     for problem, options in {
         "is not among the metrics that a label holder reports": {"scoring": "jaccard"},
+        "'r2' is not among the metrics": {"scoring": "r2"},
+        "rows near its edge would tell it their labels": {"stratify": True},
         "cv is a number of folds": {"cv": [(np.arange(3), np.arange(3))]},
         "at least 2 folds": {"cv": 1},
         "y names the labels": {"y": np.zeros(3)},

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,35 @@ class RowParts(AnyFederation):
     _label: str | None = None
     """Where the labels are, if a fit needs not say it."""
     _alignment: JobFacts | None
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        raise TypeError(
+            "how many rows a connected federation has is known to its parties: fed.n_rows asks them how many they have "
+            "in common, and a report says how many rows it is of"
+        )
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            raise TypeError(
+                f"the values of a column stay with their party: name it where it is needed, as in fit(fed, y={key!r}); "
+                "fed.catalog() shows which columns there are"
+            )
+        raise TypeError(
+            "rows of a connected federation have no numbers here: hold rows out with train, test = fed.split(0.25), "
+            "make folds with wl.cross_validate(..., cv=5), and name single rows by fed.named_rows(ids)"
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("a connected federation has no single rows to go through; hold some out: fed.split()")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        raise TypeError(
+            "a connected federation is no array: its rows stay with their parties. In place of scikit-learn's "
+            "cross_validate and GridSearchCV use wl.cross_validate and wl.search"
+        )
 
     def split(self, test_size: float = 0.25, *, seed: int = 0, stratify: Any = None) -> tuple[Self, Self]:
         """Divide the common rows into those to learn from and those to test on, by a hash of their ids.

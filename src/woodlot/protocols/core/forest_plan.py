@@ -194,7 +194,7 @@ class ForestPlan:
             "min_cell": rules.min_cell,
             "max_leaf_nodes": self.max_leaf_nodes,
             "min_impurity_decrease": self.min_impurity_decrease,
-            "ccp_alpha": self.pruning,
+            "ccp_alpha": self.pruning or None,
             "order_seed": derive_seed(self.seed, "order"),
             "bootstrap_seed": sampling.seed,
             "n_draws": sampling.n_draws,

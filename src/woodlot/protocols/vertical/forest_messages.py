@@ -118,8 +118,8 @@ class GrowthStart(Message, abstract=True, omit_defaults=True):
     balance: bool
     min_cell: int = 0
     """See ``trees.coarsening``."""
-    ccp_alpha: float = 0.0
-    """Above 0, splits are pruned at the end; see ``trees.cost_complexity``."""
+    ccp_alpha: float | None = None
+    """Splits are pruned at the end, see ``trees.cost_complexity``; None, which does not travel: they are not."""
 
 
 class StartForest(GrowthStart):

@@ -462,10 +462,8 @@ class VerticalParty(MessageHandler):
         A party does not know the gains of others' splits. It does not check what ``ccp_alpha`` prunes: a leaf that
         was a branch tells less, and of more rows.
         """
-        limit, prunes = (
-            (None, False) if self._start is None else (self._start.max_leaf_nodes, self._start.ccp_alpha > 0)
-        )
-        may = prunes or limit is not None
+        limit = None if self._start is None else self._start.max_leaf_nodes
+        may = limit is not None or (self._start is not None and self._start.ccp_alpha is not None)
         skeleton = grower.skeleton
         split_nodes = np.concatenate([skeleton.split_nodes, skeleton.frontier[is_split]])
         if (np.diff(pruned) <= 0).any() or not np.isin(pruned, split_nodes).all() or (len(pruned) and not may):

@@ -97,7 +97,7 @@ def check_growth(start: GrowthStart, n_rows: int) -> None:
         raise RemoteProtocolError(f"{what} carries trees of fewer than two leaves")
     if not 0 <= start.min_impurity_decrease < float("inf"):
         raise RemoteProtocolError(f"{what} carries a min_impurity_decrease out of range")
-    if not 0 <= start.ccp_alpha < float("inf"):
+    if start.ccp_alpha is not None and not 0 < start.ccp_alpha < float("inf"):
         raise RemoteProtocolError(f"{what} carries a ccp_alpha out of range")
 
 
