@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,13 +120,16 @@ class Killed:
     stage: Stage[Any]
     order: Callable[[], Order]
     outcome: Callable[[str], Any]
-    undisturbed: list[str] = field(default_factory=list)
 
+    @cached_property
     def first(self) -> str:
         """A job of it in which nobody dies."""
-        if not self.undisturbed:
-            self.undisturbed.append(self.stage.run(self.order())[0])
-        return self.undisturbed[0]
+        return self.stage.run(self.order())[0]
+
+    @cached_property
+    def expected(self) -> Any:
+        """What comes of it."""
+        return self.outcome(self.first)
 
 
 def drawn(seed: int) -> list[Trial]:
@@ -216,7 +219,7 @@ class Columns:
         return predict_encrypted(self._shown.client, job, ROW).tobytes()
 
     def _request(self) -> Order:
-        shared = next(one for one in self.made if one.name == "revocable forest, shares").first()
+        shared = next(one for one in self.made if one.name == "revocable forest, shares").first
         return encrypted_order(self._shown.client, shared, ROW, scheme="shares")
 
     def _told(self, job: str) -> bytes:
@@ -325,7 +328,7 @@ def test_twenty_deaths_change_nothing(tmp_path: Path, tally: Tally) -> None:
         assert list(protocols) == list(ROLES)
         for trial in drawn(SEED):
             one, victim = protocols[trial.protocol], ROLES[trial.protocol][trial.role]
-            expected, total = one.outcome(one.first()), one.stage.replies(victim, one.first())
+            expected, total = one.expected, one.stage.replies(victim, one.first)
             place = int(trial.way * total)
             lines.append(f"| {trial.protocol} | {trial.role} | {place} | {total} |")
             with tally.checking(PROVED, trial.protocol) as noted:

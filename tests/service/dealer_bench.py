@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hidden_bench import HIDDEN_PLAN, THIRD, HiddenBench, keep_hidden, relay_hidden
+from hidden_bench import HIDDEN_PLAN, THIRD, HiddenBench, relay_hidden
 from led_bench import LEADER, OTHER, RELAY
 from party_bench import Recorded
 
@@ -73,7 +73,4 @@ def dealt_leaving(bench: DealerBench, model: str, leaver: str, **changes: Any) -
 def recorded_dealing(root: Path) -> Iterator[Recorded]:
     """A forest for which a helper deals."""
     with closing(DealerBench(root)) as bench:
-        training = dealt_order(bench)
-        trained = relay_hidden(bench, training)
-        keep_hidden(bench, training, trained)
-        yield Recorded(bench, {"dealt train": trained})
+        yield Recorded(bench, {"dealt train": relay_hidden(bench, dealt_order(bench))})

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 from dealer_bench import HAVE_ROWS, HELPER, DealerBench, dealt_leaving, dealt_order
-from hidden_bench import HIDDEN_PLAN, THIRD, keep_hidden, leaving_order, relay_hidden
+from hidden_bench import HIDDEN_PLAN, THIRD, hidden_order, keep_hidden, leaving_order, relay_hidden
 from hidden_forests import hidden_companies, open_forest, stored_forest
 from led_bench import LEADER, OTHER
 from party_bench import Play
@@ -25,8 +25,9 @@ from woodlot.jobs.hidden.hidden_jobs import HiddenDealing
 from woodlot.jobs.hidden.ordered_hidden import opening_of
 from woodlot.jobs.lasting_secret import SECRET_FILE
 from woodlot.jobs.led import led_messages as led
-from woodlot.jobs.led.dealing import DEALER, DealerSeat
+from woodlot.jobs.led.dealing import DEALER, DealerSeat, dealer_entropy
 from woodlot.jobs.orders import TrainOrder
+from woodlot.protocols.core.agreement import secret_bytes
 from woodlot.protocols.core.message import Refusal
 from woodlot.protocols.hidden import hidden_messages as msg
 from woodlot.protocols.hidden.hidden_dealer import draw_shares
@@ -94,6 +95,19 @@ def test_the_coordinator_deals_nothing_and_has_no_secret(tmp_path: Path) -> None
         addressed = {party for step in frames if isinstance(step, led.LedStep) for party in step.frames}
         assert HELPER in addressed
         assert DEALER not in addressed
+
+
+def test_nothing_that_the_coordinator_carries_has_what_the_helper_deals(bench: DealerBench, trained: Play) -> None:
+    """The masks of labels follow from a secret of helper and leader; a coordinator that deals has it in its frames."""
+
+    def carried(play: Play) -> list[bytes]:
+        return [data for side in (play.asked, play.answered) for some in side.values() for data in some]
+
+    secret = secret_bytes(bench.helper.dealt.entropy(trained.job), "with the leader")
+    assert not any(secret in data for data in carried(trained))
+    by_coordinator = relay_hidden(bench, hidden_order(bench))
+    known = secret_bytes(dealer_entropy(bench.coordinator, by_coordinator.job), "with the leader")
+    assert any(known in data for data in carried(by_coordinator))
 
 
 def test_a_party_leaves_and_the_trees_keep_their_draws(bench: DealerBench) -> None:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 import numpy as np
 import pytest
+from dealer_bench import recorded_dealing
 from hidden_bench import recorded_hidden
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,7 +45,10 @@ JOB_MESSAGES = (msg.OpenJob, msg.KeepAlignment, msg.KeepModel, msg.UseModel, msg
 TAKEN: list[type[Message]] = [*VerticalParty.handlers, *AlignParty.handlers, *JOB_MESSAGES]
 """Every kind of message that a job takes in some state."""
 EVERY_STATE = bool(os.environ.get("WOODLOT_EVERY_STATE"))  # make fuzz
-RECORDS = (recorded_jobs, recorded_others, recorded_rows, recorded_keys, recorded_led, recorded_hidden, recorded_shares)
+RECORDS = (
+    recorded_jobs, recorded_others, recorded_rows, recorded_keys, recorded_led, recorded_hidden, recorded_dealing,
+    recorded_shares,
+)  # fmt: skip
 LEFT = ("revoke", "revoke-revocable", "revoke-rows", "leave-shares")
 JOBS = (
     "train", "align", "predict", "classical", "sealed", "train-linear", "predict-linear", "score", "train-revocable",
@@ -52,11 +56,12 @@ JOBS = (
     "led score", "explain", "drift", "hidden train", "evaluate", "evaluate-linear", "catalog", "delete",
     *LEFT,
 )  # fmt: skip
-HIDDEN_LEFT, FORGOTTEN = "hidden leave", "forget"
+HIDDEN_LEFT, FORGOTTEN, DEALT = "hidden leave", "forget", "dealt train"
 KEYS = ("keys", "predict-encrypted", "shares", "predict-shares", "train-shares")
 SIDES = [
     *((job, party) for job in (*JOBS, *KEYS) for party in PARTIES if party == "bank" or job not in LEFT),
     *((job, member) for job in (*KEYS, "leave-shares") for member in ("helper", "keys")),
+    (DEALT, "helper"),
     (HIDDEN_LEFT, "shop"),
     (FORGOTTEN, "shop"),  # the bank leads, and runs no job again whose receipt it has kept
 ]
@@ -195,7 +200,7 @@ class Player:
 
 
 def test_every_order_is_recorded(recorded: dict[str, Recorded]) -> None:
-    assert set(recorded) == {*JOBS, *KEYS, HIDDEN_LEFT, FORGOTTEN}
+    assert set(recorded) == {*JOBS, *KEYS, HIDDEN_LEFT, FORGOTTEN, DEALT}
     orders = set()
     for one in recorded.values():
         for played in one.plays.values():
