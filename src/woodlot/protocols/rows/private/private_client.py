@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woodlot.data.columns import NumericColumn
 from woodlot.data.tables import Table
-from woodlot.exceptions import ConfigError, RemoteProtocolError
+from woodlot.exceptions import PolicyError, RemoteProtocolError
 from woodlot.privacy.budget import Charge
 from woodlot.privacy.derivation import derive_key, pack
 from woodlot.privacy.gaussian import draw_share
@@ -75,6 +74,7 @@ class PrivateClient(HorizontalClient):
         self._targets = targets
         self._sums = own.sum_client("secure", plan.allow_two)
         self._columns: Table | None = None
+        self._numeric: dict[str, tuple[float, float]] = {}  # columns that have a histogram, and their ranges
         self._known_terms: Terms | None = None
         self._trees: WholeTrees | None = None
         self._scores: NDArray[np.float64] = np.empty((0, 0))
@@ -112,6 +112,8 @@ class PrivateClient(HorizontalClient):
             for name, categories in zip(message.names, message.categories, strict=True)
         )
         self._columns = Table(message.names, columns, self.table.n_rows)
+        if plan.private_knots:
+            self._numeric = histogram_columns(plan, message.names, message.categories)
         self._schema = message
         return row_messages.SchemaInUse()
 
@@ -122,7 +124,7 @@ class PrivateClient(HorizontalClient):
         try:
             terms = Terms(self._ordered, len(self._numeric), len(message.clients))
         except ValueError as error:
-            raise ConfigError(str(error)) from None
+            raise PolicyError(str(error)) from None
         reply = self._sums.handle(message)
         self._known_terms = terms
         return reply
@@ -136,13 +138,6 @@ class PrivateClient(HorizontalClient):
         if self._known_terms is None:
             raise RemoteProtocolError("sums are not opened, so it is not known how many clients add noise")
         return self._known_terms
-
-    @cached_property
-    def _numeric(self) -> dict[str, tuple[float, float]]:
-        """The columns that have a histogram, and their declared ranges."""
-        if not self._ordered.private_knots:
-            return {}
-        return histogram_columns(self._ordered, self.schema.names, self.schema.categories)
 
     @takes(msg.CountTotals, when=RowClientState.ready)
     def _on_CountTotals(self, message: msg.CountTotals) -> Message:
@@ -226,7 +221,7 @@ class PrivateClient(HorizontalClient):
         self._note(message)
         return reply
 
-    @cached_property
+    @property
     def _charge(self) -> Charge:
         own, plan = self._own, self._ordered
         return Charge(
