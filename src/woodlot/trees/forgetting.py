@@ -169,9 +169,8 @@ class ForestMemory:
 
     def _make_slots(self, n: int) -> kernels.Slots:
         sums, rivals = self._n_sums, max(FEWEST_RIVALS, RIVAL_SUMS // self._n_sums)
-        n_parts = min(self.ground.n_candidates, len(self.ground.feature_keys)) * (
-            1 + self.ground.table.has_missing.any()
-        )
+        tried = min(self.ground.n_candidates, len(self.ground.feature_keys))
+        n_parts = 2 * tried if self.ground.table.has_missing.any() else tried
         groups = 0 if self._criterion == kernels.ERROR else n_parts * max(1, GROUP_SUMS // (n_parts * sums))
         return kernels.Slots(
             totals=np.zeros((n, sums), np.int64), left=np.zeros((n, sums), np.int64), upper=np.zeros(n),
@@ -438,8 +437,7 @@ class ForestMemory:
         edits.add(leaf, leaf + 1, np.ones(len(leaf), np.int64), totals)
         nodes: list[tuple[int, int, kernels.Trees]] = []
         delta = np.zeros(len(low), np.int64)
-        for k in range(0 if grown is None else len(low)):
-            part: Branches = grown
+        for k, part in enumerate([] if grown is None else [grown] * len(low)):
             a, b = int(part.structure.offset[k]), int(part.structure.offset[k + 1])
             base = int(t.start[low[k]])
             begin = int(part.start[a])
