@@ -231,3 +231,22 @@ def test_what_cannot_be_forgotten_is_refused() -> None:
     )
     with pytest.raises(DataError, match="forgets no rows"):
         revocable.forget([3])
+
+
+@pytest.mark.slow  # compiles what forgets
+def test_nobody_can_tell_a_forgotten_row_from_one_that_was_never_there() -> None:
+    """Membership is told by how sure a forest is of a row's own label: it is as sure as if it had never seen it."""
+    X, score = make(140, 5, False)
+    y = (score > 0.3) * 1
+    params: dict[str, Any] = {"n_estimators": 20, "random_state": 0, "bootstrap_by": "row"}
+    gone, left = np.arange(20), np.arange(20, 140)
+    model = wl.FederatedForestClassifier(**params).fit(X, y)
+
+    def sureness(of: Any) -> np.ndarray:
+        return np.asarray(of.predict_proba(X.iloc[gone]))[gone, y[gone]]
+
+    member = sureness(model)
+    model.forget(gone)
+    never = wl.FederatedForestClassifier(**params).fit(X.iloc[left], y[left])
+    assert np.array_equal(sureness(model), sureness(never))
+    assert member.mean() > sureness(model).mean() + 0.1  # what the attack lives on was there before

@@ -244,7 +244,7 @@ def test_every_message_in_every_state(recorded: dict[str, Recorded], kind: str, 
     max_examples=100 if EVERY_STATE else 10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-@pytest.mark.parametrize("kind", [*JOBS, *KEYS, HIDDEN_LEFT, FORGOTTEN])
+@pytest.mark.parametrize("kind", [*JOBS, *KEYS, HIDDEN_LEFT, FORGOTTEN, DEALT])
 def test_messages_with_anything_in_them(recorded: dict[str, Recorded], kind: str, data: st.DataObject) -> None:
     player = Player(recorded, kind, data.draw(st.sampled_from([party for job, party in SIDES if job == kind])))
     kinds = sorted({*TAKEN, *(type(decode(asked)) for asked in player.asked)}, key=lambda kind: kind.__name__)

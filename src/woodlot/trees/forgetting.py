@@ -169,9 +169,8 @@ class ForestMemory:
 
     def _make_slots(self, n: int) -> kernels.Slots:
         sums, rivals = self._n_sums, max(FEWEST_RIVALS, RIVAL_SUMS // self._n_sums)
-        n_parts = min(self.ground.n_candidates, len(self.ground.feature_keys)) * (
-            1 + int(self.ground.table.has_missing.any())
-        )
+        tried = min(self.ground.n_candidates, len(self.ground.feature_keys))
+        n_parts = 2 * tried if self.ground.table.has_missing.any() else tried
         groups = 0 if self._criterion == kernels.ERROR else n_parts * max(1, GROUP_SUMS // (n_parts * sums))
         return kernels.Slots(
             totals=np.zeros((n, sums), np.int64), left=np.zeros((n, sums), np.int64), upper=np.zeros(n),
