@@ -391,8 +391,8 @@ def page(tables: dict[str, dict[str, list[str]]], others: list[str], repeats: in
         "message through the codec: CPU / wall. Scores are accuracy, or R2 for regression, on a held-out quarter. "
         "Woodlot and YDF take columns of categories as they are; the others take the categories' codes as numbers, "
         "which is less work. XGBoost grows one tree per class of gradients instead of one tree of class counts, and "
-        "finds splits in at most 256 bins; with many classes and no limit of depth it is left out. ¹ measured once, because "
-        "it takes long.",
+        "finds splits in at most 256 bins; with many classes and no limit of depth it is left out. ¹ measured once, "
+        "because it takes long.",
         "",
     ]
     for setting, parts in tables.items():
