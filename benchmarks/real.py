@@ -1,6 +1,7 @@
 """Real tables: Woodlot against scikit-learn, scikit-learn-intelex, XGBoost and YDF, interleaved in one run.
 
-    python benchmarks/real.py [set ...] [--settings default depth10] [--repeats 5] [--out docs/results/real.md]
+    python benchmarks/real.py [set ...] [--settings default depth10] [--repeats 5] [--minutes 25]
+        [--out docs/results/real.md] [--readme README.md]
 
 The libraries besides scikit-learn are measured where they are installed; none is a dependency of Woodlot:
 
@@ -9,12 +10,15 @@ The libraries besides scikit-learn are measured where they are installed; none i
 Each repeat fits every library once on the same three quarters of the rows, with two threads, and has it predict the
 last quarter. The table has medians: CPU seconds of Woodlot, how many times as long the others take (by CPU time and by
 the clock), and accuracy (R2 for regression). A library that takes longer than ``--patience`` seconds is measured once.
+With ``--minutes`` each set has its share of the time that is left, and fewer repeats where that is spent; every library
+is measured at least once. ``--readme`` writes the table of fits at default settings between two marks of that file.
 Data: parquet files in $WOODLOT_DATASETS, or in shared/datasets beside the repository.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import os
 import platform
@@ -234,7 +238,19 @@ FITS: dict[str, Callable[[Data, int | None], Fit]] = {
 
 def installed() -> list[str]:
     """The libraries that can be measured here."""
-    return [name for name, package in PACKAGES.items() if importlib.util.find_spec(package) is not None]
+    return [name for name, package in PACKAGES.items() if _can_be_imported(name, package)]
+
+
+def _can_be_imported(name: str, package: str) -> bool:
+    """Whether a library is there and works: one may be installed beside versions of others that it refuses."""
+    if importlib.util.find_spec(package) is None:
+        return False
+    try:
+        importlib.import_module(package)
+    except Exception as error:  # noqa: BLE001 - protobuf's own kind of error, for one
+        print(f"{name} is installed and cannot be imported: {str(error).splitlines()[0]}")
+        return False
+    return True
 
 
 # --- measuring ---
@@ -247,12 +263,22 @@ def timed(call: Callable[[], Any]) -> tuple[Any, tuple[float, float]]:
     return result, (time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def measure(data: Data, depth: int | None, libraries: list[str], repeats: int, patience: float) -> dict[str, Times]:
-    """All libraries in turn, repeat after repeat."""
+def measure(
+    data: Data, depth: int | None, libraries: list[str], repeats: int, patience: float, at_most: float
+) -> dict[str, Times]:
+    """All libraries in turn, repeat after repeat; no repeat begins that would not end within ``at_most`` seconds."""
+    begin = time.perf_counter()
+    # XGBoost grows a tree for each class: without a limit of depth this takes minutes where others take seconds
+    too_long = {"XGBoost"} if depth is None and data.classify and len(np.unique(data.y[0])) > 2 else set()
+    libraries = [name for name in libraries if name not in too_long]
     fits = {name: FITS[name](data, depth) for name in libraries}
     fits["Woodlot"]()()  # kernels are compiled or loaded before any clock runs
     times = {name: Times() for name in libraries}
+    longest = 0.0
     for repeat in range(repeats):
+        start = time.perf_counter()
+        if repeat and start + longest > begin + at_most:
+            break
         for name, fit in fits.items():
             own = times[name]
             if repeat and own.fit[0][1] > patience * JOBS:
@@ -262,6 +288,7 @@ def measure(data: Data, depth: int | None, libraries: list[str], repeats: int, p
             answers, seconds = timed(predict)
             own.predict.append(seconds)
             own.score = float((accuracy_score if data.classify else r2_score)(data.y[1], answers))
+        longest = max(longest, time.perf_counter() - start)
     return times
 
 
@@ -299,14 +326,15 @@ def times_of(times: dict[str, Times], name: str, what: str) -> str:
     if name not in times:
         return "-"
     ours, theirs = times["Woodlot"], times[name]
-    once = "¹" if len(theirs.fit) < len(ours.fit) else ""
+    once = "¹" if len(theirs.fit) == 1 else ""
     cpu, wall = (theirs.median(what, clock) / max(ours.median(what, clock), 1e-9) for clock in (1, 0))
     return f"{cpu:.2g}x / {wall:.2g}x{once}" if max(cpu, wall) < 100 else f"{cpu:.0f}x / {wall:.0f}x{once}"
 
 
 def row(data: Data, times: dict[str, Times], others: list[str], what: str) -> str:
     ours = times["Woodlot"]
-    scores = " | ".join(f"{times[name].score:.4f}" for name in ["Woodlot", *others]) if what == "fit" else ""
+    told = [f"{times[name].score:.4f}" if name in times else "-" for name in ["Woodlot", *others]]
+    scores = " | ".join(told) if what == "fit" else ""
     ratios = " | ".join(times_of(times, name, what) for name in others)
     size = data.shape if what == "fit" else f"{len(data.X[1]):,} rows"
     digits = 2 if what == "fit" else 3
@@ -356,20 +384,39 @@ def page(tables: dict[str, dict[str, list[str]]], others: list[str], repeats: in
         "# Real tables",
         "",
         "Written by `python benchmarks/real.py --out docs/results/real.md`; the libraries are interleaved in one run, "
-        f"medians of {repeats} repeats, {JOBS} threads each, {TREES} trees. Machine: {machine()}, Python "
+        f"medians of up to {repeats} repeats, {JOBS} threads each, {TREES} trees. Machine: {machine()}, Python "
         f"{platform.python_version()}. {', '.join(release(name) for name in others)}. {load}",
         "",
         "Columns of ratios say how many times as long a library takes as Woodlot with two parties in process, every "
         "message through the codec: CPU / wall. Scores are accuracy, or R2 for regression, on a held-out quarter. "
         "Woodlot and YDF take columns of categories as they are; the others take the categories' codes as numbers, "
         "which is less work. XGBoost grows one tree per class of gradients instead of one tree of class counts, and "
-        "finds splits in at most 256 bins. ¹ measured once, because it takes long.",
+        "finds splits in at most 256 bins; with many classes and no limit of depth it is left out. ¹ measured once, "
+        "because it takes long.",
         "",
     ]
     for setting, parts in tables.items():
         lines += [f"## {TITLES[setting]}", "", *parts["fit"], "", "Prediction of the held-out quarter:", ""]
         lines += [*parts["predict"], ""]
     return "\n".join(lines)
+
+
+README_MARKS = ("<!-- real tables: written by benchmarks/real.py -->", "<!-- end of real tables -->")
+
+
+def write_readme(path: Path, fits: list[str], busy: float | None) -> None:
+    """Put the table of fits between the marks of a file."""
+    text = path.read_text(encoding="utf-8")
+    before, first, rest = text.partition(README_MARKS[0])
+    _, last, after = rest.partition(README_MARKS[1])
+    if not first or not last:
+        raise SystemExit(f"{path} has no marks {README_MARKS[0]!r} and {README_MARKS[1]!r} to write between.")
+    load = "" if busy is None or busy <= QUIET else f" Other processes used {busy:.0%} of the machine."
+    told = (
+        "Real tables at default settings, 100 trees, two parties in one process, two threads each: how many times as "
+        f"long other libraries take as Woodlot (CPU / wall; [all figures](docs/results/real.md)).{load}"
+    )
+    path.write_text("\n".join([before + first, "", told, "", *fits, "", last + after]), encoding="utf-8")
 
 
 def main() -> int:
@@ -379,7 +426,9 @@ def main() -> int:
     parser.add_argument("--libraries", nargs="*", choices=list(FITS), help="by default all that are installed")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--patience", type=float, default=20.0, help="seconds after which a fit is not repeated")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="of the whole run, about")
     parser.add_argument("--out")
+    parser.add_argument("--readme", help="file with two marks, between which the first table is written")
     arguments = parser.parse_args()
     if not folder().is_dir():
         print("No data sets: set WOODLOT_DATASETS to a folder of parquet files (see the docstring). Nothing measured.")
@@ -389,20 +438,25 @@ def main() -> int:
     missing = [name for name in FITS if name not in libraries]
     if missing:
         print(f"Not measured, because not installed or not asked for: {', '.join(missing)}.")
-    load = OtherWork()
+    load, end = OtherWork(), time.perf_counter() + 60 * arguments.minutes
+    waiting = len(arguments.settings) * len(arguments.sets)
     tables: dict[str, dict[str, list[str]]] = {}
     for setting in arguments.settings:
         tables[setting] = {what: head(others, what) for what in ("fit", "predict")}
         print(f"{TITLES[setting]}\n" + "\n".join(tables[setting]["fit"]), flush=True)
         for name in arguments.sets:
             data = read(name)
-            times = measure(data, SETTINGS[setting], libraries, arguments.repeats, arguments.patience)
+            share = (end - time.perf_counter()) / waiting
+            times = measure(data, SETTINGS[setting], libraries, arguments.repeats, arguments.patience, share)
+            waiting -= 1
             for what, lines in tables[setting].items():
                 lines.append(row(data, times, others, what))
                 print(lines[-1], flush=True)
             if arguments.out:
                 text = page(tables, others, arguments.repeats, load.share())
                 Path(arguments.out).write_text(text, encoding="utf-8")
+    if arguments.readme and "default" in tables:
+        write_readme(Path(arguments.readme), tables["default"]["fit"], load.share())
     return 0
 
 

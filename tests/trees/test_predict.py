@@ -15,7 +15,7 @@ from woodlot.trees.kernels import _bits
 from woodlot.trees.kernels.ranks import MISSING
 from woodlot.trees.kernels.walk import walk_numbers
 from woodlot.trees.predict import Predictor, outputs_from_leaves
-from woodlot.trees.ranks import Ranker, round_down
+from woodlot.trees.ranks import Ranker, in_order, round_down
 
 words = st.integers(0, 2**64 - 1)
 
@@ -291,3 +291,11 @@ def test_wrong_input_is_refused() -> None:
         Predictor(forest.structure, forest.party_splits(0), forest.leaves)
     with pytest.raises(ValueError, match="no such leaf"):
         outputs_from_leaves(np.array([[forest.structure.n_leaves]], np.int32), forest.leaves)
+
+
+def test_thresholds_are_sorted_as_numbers() -> None:
+    """Of both signs, the smallest there are, and infinite; the two zeros are one threshold."""
+    values = np.array([-np.inf, -3e38, -1.5, -1e-45, -0.0, 0.0, 1e-45, 1.5, 3e38, np.inf], np.float32)
+    order = in_order(values)
+    assert order[4] == order[5]
+    assert np.array_equal(np.diff(order.astype(np.int64)) > 0, np.diff(values) > 0)

@@ -35,6 +35,7 @@ Vote = Literal["soft", "majority"]
 _MIN_CHUNK_BLOCKS, _MAX_CHUNK_BLOCKS = 4, 64
 _TREES_AT_ONCE = 16
 _MAX_DENSE_OUTPUTS = 4
+_NO_VOTES = np.empty(0, np.int32)
 
 
 class Predictor:
@@ -227,7 +228,8 @@ def answers_of(leaves: Leaves, vote: Vote) -> LeafAnswers:
         dense = np.zeros((len(leaves.weight), leaves.n_outputs))
         dense[np.repeat(np.arange(len(dense)), np.diff(leaves.start)), leaves.output] = leaves.value
     start, output, value = writable(leaves.start), writable(leaves.output), writable(leaves.value)
-    return LeafAnswers(start, output, value, writable(leaves.top), dense, vote == "majority")
+    majority = vote == "majority"
+    return LeafAnswers(start, output, value, writable(leaves.top) if majority else _NO_VOTES, dense, majority)
 
 
 def row_chunks(n_rows: int, n_jobs: int | None) -> list[slice]:

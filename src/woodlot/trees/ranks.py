@@ -81,7 +81,7 @@ class Ranker:
 
         feature = splits.feature[numeric]
         threshold = round_down(splits.threshold[numeric])
-        order = np.lexsort((threshold, feature))
+        order = np.argsort(feature.astype(np.uint64) << np.uint64(32) | in_order(threshold))
         feature, threshold = feature[order], threshold[order]
         new_feature = np.ones(len(order), np.bool_)
         new_feature[1:] = feature[1:] != feature[:-1]
@@ -180,6 +180,16 @@ def round_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:
         near = thresholds.astype(np.float32)
         below = np.nextafter(near, np.float32(-np.inf))
     return np.where(near > thresholds, below, near)
+
+
+def in_order(thresholds: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """Whole numbers in the order of the thresholds: one sort of these is faster than one by column and threshold.
+
+    As bits, floats of one sign are in order; negative ones are turned around and come first. -0.0 is 0.0.
+    """
+    bits = (thresholds + np.float32(0.0)).view(np.uint32)
+    negative = bits >> np.uint32(31) == 1
+    return np.where(negative, ~bits, bits | np.uint32(1 << 31)).astype(np.uint64)
 
 
 def pack_words(
