@@ -134,6 +134,13 @@ class ExplainDocument(_Document):
     reasons: list[list[str]] | msgspec.UnsetType = msgspec.UNSET
 
 
+class DriftDocument(_Document):
+    job: str
+    model: str
+    drift: dict[str, Any]
+    shifted: list[str]
+
+
 class RevokeDocument(_Document):
     model: str
     party: str
@@ -276,6 +283,7 @@ DOCUMENTS = {
     "search": Document(SearchDocument),
     "evaluate": Document(EvaluateDocument),
     "explain": Document(ExplainDocument),
+    "drift": Document(DriftDocument),
     "revoke": Document(RevokeDocument),
     "forget": Document(ForgetDocument),
     "order": Document(OrderDocument),

@@ -16,9 +16,9 @@ PANELS = {
     START: ("demo", "schema"),
     SET_UP: ("new", "provision", "join", "identity", "check", "coordinator", "party"),
     LEARN: ("catalog", "align", "plan", "train", "search", "order", "mpi"),
-    USE: ("models", "jobs", "parties", "evaluate", "explain", "card", "predict", "score"),
+    USE: ("models", "jobs", "parties", "evaluate", "explain", "drift", "card", "predict", "score"),
     LEAVE: ("revoke", "forget"),
-    OPERATE: ("approvals", "budget", "audit", "dashboard", "backup", "restore"),
+    OPERATE: ("approvals", "budget", "audit", "report", "dashboard", "backup", "restore"),
     MEASURE: ("leak-test", "bench", "warm-up"),
 }
 """The commands of each group of ``woodlot --help``."""
@@ -41,6 +41,7 @@ EXAMPLES = {
     "search": "woodlot search job.toml --grid max_depth=4,8 --cv 5",
     "evaluate": "woodlot evaluate --model churn --y bank.default --tables customers --job job.toml",
     "explain": "woodlot explain churn --tables customers --reasons 3 --job job.toml",
+    "drift": "woodlot drift churn --tables newcomers --job job.toml",
     "card": "woodlot card churn --out churn.md --job job.toml",
     "predict": "woodlot predict --model churn --tables newcomers --deliver bank --job job.toml",
     "score": "woodlot score 1017 1023 --model churn --tables customers --job job.toml",
@@ -49,6 +50,7 @@ EXAMPLES = {
     "align": "woodlot align job.toml",
     "parties": "woodlot parties --job job.toml",
     "audit": "woodlot audit 3f0c9a12 --job job.toml",
+    "report": "woodlot report coordinator.toml --from 2026-01-01 --out report.html",
     "dashboard": "woodlot dashboard party.toml",
     "backup": "woodlot backup /var/lib/woodlot/state bank.tar",
     "restore": "woodlot restore bank.tar /var/lib/woodlot/state --accept-lost-records",

@@ -22,8 +22,6 @@ def report(
     It has members and certificates, jobs of the period with their checked records, who learnt what, models, receipts,
     privacy budgets and limits. Reads the state folder only, also while the service runs. The last 90 days are reported
     unless you say otherwise. Check a report with `woodlot audit verify`; print it for a PDF.
-
-    Example: woodlot report coordinator.toml --from 2026-01-01 --out report.html
     """
     with reporting(False):
         try:
