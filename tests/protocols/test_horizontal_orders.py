@@ -20,6 +20,7 @@ from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.protocols.rows.lossless import lossless_messages
 from woodlot.protocols.rows.methods import METHODS, HorizontalPlan, client_of
+from woodlot.protocols.rows.private import private_messages
 from woodlot.protocols.rows.row_client import Holdings, HorizontalClient, RowClientState
 from woodlot.protocols.rows.whole_forest import fields_of, trees_of
 from woodlot.protocols.sums import sum_messages
@@ -118,6 +119,7 @@ def test_trees_are_numbered_from_0_in_every_message() -> None:
         msg.FillLeaves(**fields, **usual),
         msg.GrownTrees(**fields),
         extra_messages.CountLeaves(**fields, order=order),
+        private_messages.TakeTrees(**fields, start=np.zeros(1)),
         lossless_messages.ScoreLeftOut(
             **fields, order=order, leaf_start=np.arange(3), leaf_output=np.zeros(2, np.int32), leaf_value=np.zeros(2),
             every_row=np.empty(0, np.uint32), fraction_bits=0,

@@ -20,8 +20,8 @@ from woodlot.jobs.evaluate.report_seal import new_report_key
 from woodlot.jobs.explain.explain_orders import ExplainOrder
 from woodlot.jobs.explain.told_explanations import sealed_explanation
 from woodlot.jobs.led import frame_seal
+from woodlot.jobs.led.frame_seal import HEADER_BYTES
 from woodlot.jobs.led.led_messages import SealedReply, SealedRequest
-from woodlot.jobs.led.led_party import HEADER_BYTES
 from woodlot.jobs.led.led_scores import RelayScorer
 from woodlot.jobs.orders import Part
 from woodlot.jobs.scores.score_seal import IdSeal

@@ -62,6 +62,7 @@ PHASES = {
     "explain": "explaining",
     "drift": "comparing",
     "delete": "deleting",
+    "sign": "signing",
 }
 UNITS = {"align": "steps", "grow": "trees"}
 """What is counted in the phases that count."""

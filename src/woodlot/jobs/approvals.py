@@ -262,7 +262,7 @@ class Approvals:
             self._expire(db)
             rows = db.execute(
                 "SELECT id, job, user, digest, state, asked, decided, reason, about FROM approvals "
-                "WHERE ? OR state = 'waiting' ORDER BY asked, id",
+                "WHERE ? OR state = 'waiting' ORDER BY asked, rowid",
                 (every,),
             ).fetchall()
         return [

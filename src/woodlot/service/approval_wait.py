@@ -100,12 +100,13 @@ class ApprovalWait:
 
     def _ask(self, waiting: _Waiting) -> None:
         decided: dict[str, Message] = {}
+        job = waiting.live.facts.job
         try:
             decided = self._decided(waiting)
         except WoodlotError as error:  # away, silent or at its end: it is asked again
-            logger.debug("job %s: the approval is asked for later: %s", waiting.live.facts.job, error)
+            logger.debug("job %s: the approval is asked for later: %s", job, error, extra={"job": job})
         except Exception:
-            logger.exception("job %s: the approval is asked for later", waiting.live.facts.job)
+            logger.exception("job %s: the approval is asked for later", job, extra={"job": job})
         left = tuple(party for party in waiting.parties if party not in decided)
         over = not left or any(isinstance(reply, Refusal) for reply in decided.values())
         with self._lock:
