@@ -123,13 +123,15 @@ _TOLD: dict[Asset, str] = {
     """,
     "values": """
         Partition Ranks SplitVectors RowValues AllSides PartialScores Scores Advance LocalTrees GrowOn GrownTrees
-        FillLeaves ThresholdsProposed CountValues DrawRows DrawByClass DrawByWeight CompareAtHelper CompareAtService AnswersOpened
+        FillLeaves ThresholdsProposed CountValues DrawRows DrawByClass DrawByWeight CompareAtHelper
+        CompareAtService AnswersOpened
         HelperCompared ServiceCompared PlainVector CodeShares OpenBins ServerSums SealedExplanation
         GrowLevel RegrowLevel FinishTrees ExpandLeaves FinishConstruction
     """,
     "thresholds": """
         SplitTable PredictRows AnswerOwnRows LocalTrees GrowOn GrownTrees FillLeaves ScoreLeftOut DrawRows DrawByClass
-        DrawByWeight        ThresholdsProposed ProposeThresholds CountSplits CountLeaves CountCells ModelPart AnswersOpened HelperCompared
+        DrawByWeight
+        ThresholdsProposed ProposeThresholds CountSplits CountLeaves CountCells ModelPart AnswersOpened HelperCompared
         ServiceCompared
     """,
     "sides": """
@@ -151,7 +153,9 @@ _TOLD: dict[Asset, str] = {
         PredictRows AnswerOwnRows LocalTrees GrowOn GrownTrees FillLeaves ScoreLeftOut OpenJob SubmitJob ModelPart
         SealedExplanation
     """,
-    "counts": "LeafTotals LocalTrees ServerSums CodeShares OpenBins ScoreLeftOut DrawByClass DrawByWeight CommonRows FindCommon",
+    "counts": """
+        LeafTotals LocalTrees ServerSums CodeShares OpenBins ScoreLeftOut DrawByClass DrawByWeight CommonRows FindCommon
+    """,
     "frames": "LeadOn TakeFrames SealedRequest ScoreFrame ScoreOn LeaderAnswered",
 }
 
