@@ -165,6 +165,16 @@ def test_a_stricter_mode_is_fine(federation: Federation) -> None:
         ("certificate.pem", b"x" * 17 * 2**20, "larger than"),
         ("certificate.pem", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "cannot be read"),
     ],
+    ids=[
+        "no key",
+        "no certificate",
+        "no authority",
+        "empty key",
+        "another key",
+        "longer key",
+        "large",
+        "no certificate in it",
+    ],  # the keys are drawn, and names of tests are not
 )
 def test_an_identity_with_a_bad_file_is_refused(
     federation: Federation, name: str, content: bytes | None, reason: str
