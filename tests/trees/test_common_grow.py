@@ -160,9 +160,3 @@ def test_parties_told_different_splits_are_refused() -> None:
         other.split_packed(fewer, np.empty(0, np.uint8), 0)
     other.split_packed(won, np.empty(0, np.uint8), 0)
     assert other.skeleton is one.skeleton
-
-
-def test_a_split_that_no_party_has_carried_out_is_refused() -> None:
-    (one, _, _), _ = growers_of(few_codes(2), CommonTrees())
-    with pytest.raises(RemoteProtocolError, match="carried out"):
-        one.sides(np.ones(len(one.start), bool), np.empty(0, np.uint8))

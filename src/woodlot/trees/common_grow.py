@@ -65,7 +65,7 @@ class CommonTrees:
     """The trees in flight of all parties of one process, in one training."""
 
     def __init__(self) -> None:
-        self.turn = threading.RLock()
+        self.turn = threading.Lock()
         """Held by the party that does a step for all."""
         self._planted: _Planted | None = None
 
@@ -151,6 +151,8 @@ class CommonGrower(Grower):
         """Rows, and where a rule asks weights, on both sides; as ``Grower.sides``, from where the winners put them."""
         chosen = np.flatnonzero(is_split)
         start, end, middle = self.start[chosen], self.end[chosen], self._middle[chosen]
+        if self._is_alone(is_split):
+            return super().sides(is_split, other_bits)
         if (middle < 0).any():
             raise RemoteProtocolError("a level has a split that none of the parties in this process has carried out")
         both = np.column_stack([middle - start, end - middle])
@@ -160,13 +162,19 @@ class CommonGrower(Grower):
         place = np.repeat(np.column_stack([start, middle]).ravel() - (np.cumsum(sizes) - sizes), sizes)
         return SplitSides(both, sums_of(self.weights[place + np.arange(len(place))], sizes).reshape(both.shape))
 
+    def _is_alone(self, is_split: NDArray[np.bool_]) -> bool:
+        """Whether no other party has moved a row: messages are played again to this one, which then moves them all."""
+        return not (self._middle[is_split & ~self._own] >= 0).any()
+
     def split_packed(self, is_split: NDArray[np.bool_], other_bits: NDArray[np.uint8], n_flags: int) -> None:
         """Go on to the level that these splits make, whose rows the winners have moved; as ``Grower.split_packed``."""
         with self._common.turn:
             level, made = self._level, self._level.following
             if made is None:
                 self.skeleton = level.skeleton.copy()
-                super().split(is_split, _NO_FLAGS)
+                alone = self._is_alone(is_split)
+                flags = np.unpackbits(other_bits, count=n_flags, bitorder="little") if alone else _NO_FLAGS
+                super().split(is_split, flags)
                 made = level.following = is_split, self._as_level()
             as_others, following = made
         if not np.array_equal(is_split, as_others):
