@@ -174,6 +174,8 @@ class Terms:
                 f"epsilon {self.plan.epsilon:g} is too small for {self.plan.n_estimators} trees: their answers would "
                 "be nothing but noise; raise epsilon or lower n_estimators"
             )
+        # worked out now: a client that refuses a message is what it was before, to its last attribute
+        _ = self.total_steps, self.gradient_steps
 
     @cached_property
     def noise(self) -> SharedNoise:
