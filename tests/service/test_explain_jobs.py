@@ -290,5 +290,5 @@ def test_only_the_process_that_has_ordered_it_reads_it(world: World, fed: Connec
         fed.client.explanation(trained)
     for folder in ("coordinator/state", "bank/state/led"):  # at rest it is sealed, also at who has computed it
         found = b"".join(path.read_bytes() for path in (world.root / folder).rglob("*") if path.is_file())
-        assert told.outputs[:64] not in found
-        assert told.values[:64] not in found
+        assert told.outputs[:1024] not in found  # of so many rows: a few may have the zeros and ones of any file
+        assert told.values[:1024] not in found
