@@ -15,7 +15,6 @@ from woodlot.estimators.input_tables import class_array
 from woodlot.estimators.whole import WholeForest, WholeForestClassifier, WholeForestRegressor, growth_fields
 from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation
-from woodlot.federation.local_rows import RowFederation
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.private import PrivatePlan
 
@@ -107,7 +106,7 @@ class _Private(WholeForest):
             if None in labels.values():
                 labels = self._labels_here(targets)
         plan = self._plan_with(seed, knots, categories, labels)
-        if label is None and self.random_state is not None and isinstance(federation, RowFederation):
+        if label is None and self.random_state is not None:
             federation.repeat_draws(seed)
         self._grow_plan(plan, federation, targets, label)
         if label is None:

@@ -477,6 +477,12 @@ class AnyFederation(ABC):
     def request_rows(self, forest: RevocableGrown) -> NDArray[np.float64]:
         """The rows of all parties joined, as an encrypted request has them: columns in the order of the features."""
 
+    # --- forests over rows ---
+
+    def repeat_draws(self, seed: int) -> None:
+        """Let what clients draw follow from a seed, noise too; for rows that were dealt in this process."""
+        raise DataError("what clients draw follows from a seed in a simulation only")
+
     # --- linear models ---
 
     @abstractmethod
