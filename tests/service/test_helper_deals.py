@@ -20,13 +20,14 @@ from party_bench import Play
 
 from woodlot.exceptions import DataError, JournalError, PolicyError, RemoteProtocolError
 from woodlot.jobs import job_messages as jobs
-from woodlot.jobs.hidden.helper_dealing import DEALT_FOLDER
+from woodlot.jobs.hidden.helper_dealing import DEALT_FOLDER, DealerBook
 from woodlot.jobs.hidden.hidden_jobs import HiddenDealing
 from woodlot.jobs.hidden.ordered_hidden import opening_of
 from woodlot.jobs.lasting_secret import SECRET_FILE
 from woodlot.jobs.led import led_messages as led
 from woodlot.jobs.led.dealing import DEALER, DealerSeat, dealer_entropy
 from woodlot.jobs.orders import TrainOrder
+from woodlot.jobs.restored import Restoration, Restored
 from woodlot.protocols.core.agreement import secret_bytes
 from woodlot.protocols.core.message import Refusal
 from woodlot.protocols.hidden import hidden_messages as msg
@@ -160,6 +161,15 @@ def test_a_helper_with_another_secret_has_another_key_and_opens_no_frame(tmp_pat
         assert encode(other.handle(opening)) != play.answered[HELPER][0]
         with pytest.raises(RemoteProtocolError):
             other.handle(meeting)
+
+
+def test_a_restored_helper_deals_other_numbers_for_a_job_that_it_has_forgotten(tmp_path: Path) -> None:
+    known, forgotten = "0" * 32, "1" * 32
+    before = [DealerBook(tmp_path).entropy(job)("draws") for job in (known, forgotten)]
+    Restored(tmp_path).add(tmp_path, Restoration(made=0.0, at=1.0, nonce="ab" * 32, jobs=(known,)))
+    after = [DealerBook(tmp_path).entropy(job)("draws") for job in (known, forgotten)]
+    assert after[0] == before[0]  # a party can still leave a forest of that training
+    assert after[1] != before[1]
 
 
 def test_a_secret_that_is_missing_is_not_made_again(bench: DealerBench, trained: Play) -> None:

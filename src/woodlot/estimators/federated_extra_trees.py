@@ -98,9 +98,7 @@ class _ExtraTrees(WholeForest):
         knots, categories = declared_of(self.declared)
         classes = self._public_classes()
         if label is None:  # one table at hand: what is not declared is what all of it has
-            found, texts = pooled_ranges(federation.tables_here())
-            knots = {**{name: ends for name, ends in found.items() if name not in categories}, **knots}
-            categories = {**{name: some for name, some in texts.items() if name not in knots}, **categories}
+            knots, categories = completed_by_tables(knots, categories, federation.tables_here())
             if classes is None and self.privacy is not None:
                 classes = tuple(sorted({c for target in targets.values() for c in target.classes}))
         self._grow_plan(self._plan_with(seed, knots, categories, classes), federation, targets, label)
@@ -372,3 +370,14 @@ def pooled_ranges(tables: Iterable[Table]) -> tuple[Knots, KnownCategories]:
         name: (min(some, default=0.0), max(some, default=0.0)) for name, some in ends.items() if name not in texts
     }
     return knots, {name: tuple(sorted(some)) for name, some in texts.items()}
+
+
+def completed_by_tables(
+    knots: Knots, categories: KnownCategories, tables: Iterable[Table]
+) -> tuple[Knots, KnownCategories]:
+    """What was declared, and for every other column what the tables of all simulated clients have."""
+    ranges, texts = pooled_ranges(tables)
+    return (
+        {**{name: ends for name, ends in ranges.items() if name not in categories}, **knots},
+        {**{name: some for name, some in texts.items() if name not in knots}, **categories},
+    )

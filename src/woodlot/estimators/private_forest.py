@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.estimators.federated_extra_trees import SIMULATED, Knots, KnownCategories, declared_of, pooled_ranges
+from woodlot.estimators.federated_extra_trees import SIMULATED, Knots, KnownCategories, completed_by_tables, declared_of
 from woodlot.estimators.input_tables import class_array
 from woodlot.estimators.whole import WholeForest, WholeForestClassifier, WholeForestRegressor, growth_fields
 from woodlot.exceptions import DataError
@@ -100,9 +100,7 @@ class _Private(WholeForest):
         knots, categories = declared_of(self.declared)
         labels = self._public_labels()
         if label is None:  # one table at hand: what is not declared is what all of it has
-            found, texts = pooled_ranges(federation.tables_here())
-            knots = {**{name: ends for name, ends in found.items() if name not in categories}, **knots}
-            categories = {**{name: some for name, some in texts.items() if name not in knots}, **categories}
+            knots, categories = completed_by_tables(knots, categories, federation.tables_here())
             if None in labels.values():
                 labels = self._labels_here(targets)
         plan = self._plan_with(seed, knots, categories, labels)

@@ -30,6 +30,7 @@ from woodlot.data.decoding import from_json
 from woodlot.data.whole_files import private_folder, replace_folder, write_whole
 from woodlot.exceptions import DataError, JournalError
 from woodlot.foundation.database import copy_database
+from woodlot.jobs.hidden.helper_dealing import DEALT_FOLDER
 from woodlot.jobs.key_store import KEYS_FOLDER
 from woodlot.jobs.lasting_secret import SECRET_FILE
 from woodlot.jobs.restored import Restoration, Restored
@@ -285,7 +286,7 @@ def _put_back(tar: tarfile.TarFile, facts: BackupFacts, folder: Path, since: Sin
         for name in known:
             if not journal.job(name).ended:
                 journal.job(name).drop_bodies()
-    for kept in ("models", "alignments", "answers"):
+    for kept in ("models", "alignments", "answers", DEALT_FOLDER):
         known |= {path.stem for path in (folder / kept).glob("*")}
     restoration = Restoration(made=facts.made, at=time.time(), nonce=secrets.token_hex(32), jobs=tuple(sorted(known)))
     Restored(folder).add(folder, restoration)

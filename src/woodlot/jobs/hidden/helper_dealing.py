@@ -25,6 +25,7 @@ from woodlot.jobs.led.dealing import DealerSeat
 from woodlot.jobs.led.frame_seal import TAG, LeaderFrames, LedKeys
 from woodlot.jobs.led.led_messages import LeaderMet, LedJobOpened, MeetLeader, SealedReply, SealedRequest
 from woodlot.jobs.orders import Part, RevokeOrder, TrainOrder
+from woodlot.jobs.restored import Restored
 from woodlot.protocols.core.agreement import Entropy
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.message import Message
@@ -66,9 +67,13 @@ class DealerBook:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._restored = Restored(folder)
 
     def entropy(self, job: str) -> Entropy:
-        """The helper's secrets in a job: the same for the same purpose, also after a restart."""
+        """The helper's secrets in a job: the same for the same purpose, also after a restart.
+
+        A job that a restored backup does not know gets others, as at a party.
+        """
         try:
             with _MAKING:
                 secret = LastingSecret(self._folder, "helper", _REMEDY)
@@ -77,7 +82,8 @@ class DealerBook:
                 f"the secret in the state folder {self._folder} cannot be read or made: {error.strerror}; let this "
                 "user write there"
             ) from None
-        return lambda purpose: secret.of(job, f"dealer {purpose}")
+        scope = self._restored.scope(job)
+        return lambda purpose: secret.of(scope, f"dealer {purpose}")
 
     def keep(self, job: str, dealt: DealtFor) -> None:
         """Keep by which plan this helper deals in a job."""
