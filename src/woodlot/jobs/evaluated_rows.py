@@ -16,6 +16,7 @@ are not divided. Rows are known by a hash under a key of the party alone, which 
 
 Hidden trainings open exact counts of a table's rows, which tell of the difference of two trainings likewise. There no
 row can be left out, since all parties train on the same ones: such a training is refused (`EvaluatedRows.take_whole`).
+Indices of drift are sums over rows, too (`EvaluatedRows.take_part`).
 """
 
 from __future__ import annotations
@@ -199,6 +200,36 @@ class EvaluatedRows:
                     f"before, or on parts that differ in {least:,} rows or more"
                 )
             self._write(db, key, points, cells)
+
+    def take_part(self, table: str, rows: Points, least: int) -> NDArray[np.bool_]:
+        """Record that columns of some rows are compared with a training; which of the rows it can tell of.
+
+        Parameters
+        ----------
+        table : str
+            The party's table.
+        rows : array
+            Hashes of the rows.
+        least : int
+            The fewest rows of a cell.
+
+        Raises
+        ------
+        PolicyError
+            With former comparisons, this one would tell of fewer rows; nothing is recorded.
+        """
+        key = f"{table}\ndrift"
+        with self._db.transaction() as db:
+            try:
+                points, cells, told = divide(*self._read(db, key), rows, least)
+            except PolicyError:
+                raise PolicyError(
+                    f"with earlier comparisons of this table, this one would tell of fewer than {least:,} rows by the "
+                    "difference (min_rows in the section [policy]). Compare the same parts as before, or parts that "
+                    "differ in more rows"
+                ) from None
+            self._write(db, key, points, cells)
+        return told
 
     def _write(self, db: Connection, key: str, points: Points, cells: Cells) -> None:
         row = (key, points.astype(_POINT).tobytes(), cells.astype(_CELL).tobytes())
