@@ -206,12 +206,8 @@ class EvaluatedRows:
 
         Parameters
         ----------
-        table : str
-            The party's table.
-        rows : array
-            Hashes of the rows.
-        least : int
-            The fewest rows of a cell.
+        table, rows, least
+            As for `take_whole`.
 
         Raises
         ------
