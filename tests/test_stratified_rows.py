@@ -85,3 +85,33 @@ def test_folds_that_would_lack_a_class_have_it() -> None:
     assert best.best_params_["max_depth"] in {1, 2}
     with pytest.raises(ValueError, match="stratify is for a number of folds"):
         wl.cross_validate(model, fed, "bank.late", cv=[(IDS[:150], IDS[150:])], stratify=True)
+
+
+def test_one_label_decides_which_other_rows_are_in_a_part_by_class() -> None:
+    """Why an epsilon, which is for a change of one row, does not hold for what such a part tells."""
+    raw = row_points([bytes([k, k // 100]) for k in range(200)], 0)
+    labels, moved = np.arange(200) % 2, []
+    for row in range(200):
+        changed = np.where(np.arange(200) == row, 1 - labels, labels)
+        before, after = (whole_circle(0).part(0, 0.5).chosen(stratified(raw, one)) for one in (labels, changed))
+        moved.append(int(np.delete(before != after, row).sum()))
+    assert max(moved) >= 2
+    assert np.mean(np.array(moved) > 0) > 0.5
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        wl.PrivateForestClassifier(1.0, declared={"age": (0, 60)}, classes=["no", "yes"], n_estimators=2),
+        wl.FederatedExtraTreesClassifier(
+            2, declared={"age": (0, 60)}, classes=["no", "yes"], privacy=wl.LocalDP(epsilon=2.0)
+        ),
+        wl.CollaborativeForestClassifier(2, dp_leaf_epsilon=1.0, leaf_average="rows"),
+    ],
+    ids=["private forest", "labels", "leaves"],
+)
+def test_parts_by_class_are_not_learnt_from_with_differential_privacy(model: Any) -> None:
+    train, _ = clinics().split(0.25, stratify="late")
+    with pytest.raises(DataError, match="divided by class are not learnt from with differential privacy"):
+        model.fit(train[np.arange(len(train))], y="late")  # a part of the part is no other
+    wl.HorizontalForestClassifier(2, max_depth=1).fit(train, y="late")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import ssl
 from contextlib import closing
 from pathlib import Path
@@ -36,14 +37,19 @@ def test_orders_are_decided_about_on_the_page_of_this_machine_only(tmp_path: Pat
                 with Approvals(config.state, 7) as record:
                     for _ in range(2):
                         order = train_order(bench)
+                        part = Part(table=EVIL, label="late", weight="care", features=("age",), ids=(b"i1", b"i2"))
                         with pytest.raises(ApprovalPendingError):
-                            record.check(order.job.encode(), order, Part(table=EVIL, label="late"), "alice")
+                            record.check(order.job.encode(), order, part, "alice")
                     first, second = record.listed()
                     page = browser.get("/approvals", headers=HTML).text
                     assert page.count(">Allow</button>") == page.count(">Refuse</button>") == 2
                     assert EVIL not in page
                     assert "&lt;script&gt;alert(1)" in page
                     assert "What it may tell whom" in page
+                    for fact, words in first.about.facts().items():  # what a person decides by is all there
+                        assert not words or f"<dt>{fact}</dt><dd>{html.escape(words)}</dd>" in page, fact
+                    shown = {fact for fact, words in first.about.facts().items() if words}
+                    assert shown >= {"weights", "columns", "named rows", "label", "run by"}
                     ours = {"x-woodlot-csrf": server.guard.csrf, "origin": str(browser.base_url).rstrip("/")}
                     where = f"/approvals/bank/{first.id}"
                     assert browser.post(where, data={"decision": "allow"}).status_code == 403  # from another page

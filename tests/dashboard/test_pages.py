@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import http.client
 import json
@@ -22,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from crawler import crawled, is_html, trees_of
+from fastapi import FastAPI
 from small_jobs import PARTIES, PLAN
 from typer.testing import CliRunner
 from world import World, running
@@ -30,6 +32,7 @@ import woodlot as wl
 from woodlot.cli import app
 from woodlot.dashboard.actions import Actions
 from woodlot.dashboard.app import Pages
+from woodlot.dashboard.guard import USER_KEY
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.server import Server
 from woodlot.dashboard.views import CoordinatorView
@@ -59,6 +62,20 @@ class Stage:
     csrf: str
     views: dict[str, PartyView]
     coordinator: CoordinatorView
+    app: FastAPI
+
+    def seen_by(self, user: str, path: str) -> str:
+        """A page as the TLS layer lets a user in who looks over the network."""
+
+        async def door(scope: Any, receive: Any, send: Any) -> None:
+            await self.app(scope | {USER_KEY: user}, receive, send)
+
+        async def look() -> str:
+            transport = httpx.ASGITransport(door)
+            async with httpx.AsyncClient(transport=transport, base_url="https://dashboard") as browser:
+                return (await browser.get(path)).text
+
+        return asyncio.run(look())
 
     def get(self, path: str, **params: Any) -> httpx.Response:
         return self.browser.get(path, params=params, headers={"accept": "text/html"})
@@ -125,7 +142,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         server.start()
         browser = stack.enter_context(httpx.Client(base_url=server.address, follow_redirects=True, timeout=300))
         assert browser.get(server.url.removeprefix(server.address)).status_code == 200
-        yield Stage(world, name, alignment, prediction, browser, server.guard.csrf, views, coordinator)
+        yield Stage(world, name, alignment, prediction, browser, server.guard.csrf, views, coordinator, pages.app)
 
 
 def test_every_page_is_there(stage: Stage) -> None:
@@ -323,6 +340,9 @@ def test_answers_are_explained_and_rows_compared_from_the_page(stage: Stage) -> 
     assert "Row 17: the probability of" in page
     assert "shop.visits" in page
     assert EVIL_CLASS not in stage.get(f"/models/{led}/explanation").text
+    for path in (f"/models/{led}", f"/models/{led}/explanation"):  # sealed to alice, in whose name it was ordered
+        assert "Row 17: the probability of" in stage.seen_by("alice", path)
+        assert "Row 17" not in stage.seen_by("bob", path)
     job = re.findall(r'/jobs/(\w{32})"', page)[0]
     files = [path for path in stage.world.coordinator_config().state.rglob("*") if path.is_file()]
     assert not [path for path in files if b"years_old" in path.read_bytes()], "the coordinator reads no explanation"

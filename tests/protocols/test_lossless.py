@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +28,7 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows import row_messages as msg
 from woodlot.protocols.rows.lossless import LosslessClient, LosslessPlan, lossless_forest, lossless_messages
 from woodlot.protocols.rows.lossless.bins import asking
+from woodlot.protocols.rows.lossless.lossless_plan import true_weights
 from woodlot.protocols.rows.schema import agree_on_schema
 from woodlot.protocols.sums import SumClient, open_sums, sum_messages, sum_round
 from woodlot.runtime import codec
@@ -74,7 +76,9 @@ def frame(n: int = ROWS) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
 FRAME, CLASSES, TARGETS = frame()
 
 
-def clients_of(dealt: np.ndarray, a_plan: LosslessPlan, X: pd.DataFrame = FRAME, y: Any = None) -> dict[str, Any]:
+def clients_of(
+    dealt: np.ndarray, a_plan: LosslessPlan, X: pd.DataFrame = FRAME, y: Any = None, weights: Any = None
+) -> dict[str, Any]:
     """One client for each number up to the largest; some may have no rows."""
     regression = a_plan.task == "targets"
     y = (TARGETS if regression else CLASSES) if y is None else y
@@ -82,6 +86,7 @@ def clients_of(dealt: np.ndarray, a_plan: LosslessPlan, X: pd.DataFrame = FRAME,
     for k in range(int(dealt.max()) + 1):
         mine = dealt == k
         target = Target.of_values(y[mine]) if regression else Target.of_classes(y[mine])
+        target = replace(target, weights=None if weights is None else weights[mine])
         sums = SumClient(
             f"client-{k}",
             job="test",
@@ -495,6 +500,52 @@ def test_values_are_not_counted_again_in_other_words_without_a_client(said: str,
     reason = "over all clients alone" if said == "before" else "this round spares nobody"
     with InProcessDriver(line) as driver, pytest.raises(PolicyError, match=reason):
         run(attack(), driver, ledger=Ledger())
+
+
+def test_weights_are_not_counted_again_in_other_bits_without_a_client() -> None:
+    """In other bits it is another question. The difference would be what the client's rows of each class weigh."""
+    a_plan = plan(spare_after=1.0, row_weights=True)
+    clients = clients_of(FOUR, a_plan, weights=np.linspace(0.1, 2, ROWS))
+    names = tuple(clients)
+
+    def attack() -> Any:
+        schema = yield from agree_on_schema(names, a_plan.task, None)
+        session = yield from open_sums(names, mode=a_plan.sums, spare_after=1.0, quorum=a_plan.needed)
+        for fraction in (20, 21):
+            if fraction == 21:
+                session.clients = tuple(name for name in names if name != "client-2")
+            yield from sum_round(
+                session,
+                "grow",
+                asking(lossless_messages.CountWeights, fraction_bits=fraction),
+                length=2 * schema.n_outputs,
+                bound=1 << 40,
+                whole=fraction == 20,
+            )
+
+    with InProcessDriver(clients) as driver, pytest.raises(PolicyError, match="over all clients alone"):
+        run(attack(), driver, ledger=Ledger())
+
+
+def test_no_client_refuses_to_draw_by_what_its_rows_weigh() -> None:
+    """Who claims other sums of weights has rows drawn at other rates; a refusal would tell the largest weight."""
+    a_plan = plan(sums="plain", max_depth=2, row_weights=True)
+    weights = np.where(np.arange(ROWS) == 40, 20.0, np.linspace(0.1, 2, ROWS))
+    clients = clients_of(THREE, a_plan, weights=weights)
+    clients["client-1"] = recording = Recording(clients["client-1"])  # type: ignore[assignment]
+    run_on(clients, a_plan)
+    drawing = next(m for m in recording.asked if isinstance(m, lossless_messages.DrawByWeight))
+    before = recording.asked[: recording.asked.index(drawing)]
+    lengths = set()
+    for halved in (0, 1, 4, 8, 16):
+        client = clients_of(THREE, a_plan, weights=weights)["client-1"]
+        for message in before:
+            client.handle(message)
+        sums = drawing.class_sums >> halved
+        claimed = true_weights(sums, drawing.fraction_bits)
+        rates = a_plan.class_rates(drawing.class_rows.tolist(), claimed, (0, 1, 2, 3))
+        lengths.add(client.handle(changed(drawing, class_sums=sums, rates=np.array(rates))).values.size)
+    assert len(lengths) == 1
 
 
 @pytest.mark.parametrize("at", [1, 2, 5])

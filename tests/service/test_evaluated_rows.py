@@ -171,3 +171,31 @@ def test_a_record_that_is_damaged_lets_nothing_be_evaluated(tmp_path: Path) -> N
             db.execute("UPDATE cells SET cells = x'00'")
         with pytest.raises(JournalError, match="damaged"):
             record.check("t.y", points((0, 50)), 10)
+
+
+@pytest.mark.parametrize(
+    ("then", "rows", "allowed"),
+    [
+        ("the same rows", points((0, 60)), True),
+        ("without one", points((1, 60)), False),
+        ("with a new one", points((0, 61)), False),
+        ("with many new ones", points((0, 70)), True),
+        ("one for another", points((1, 61)), False),
+        ("without many", points((10, 60)), True),
+        ("a fold", points((30, 60)), True),
+        ("other rows", points((60, 80)), True),
+        ("a few other rows", points((60, 69)), False),
+    ],
+)
+def test_hidden_trainings_are_on_all_of_their_rows_or_refused(
+    tmp_path: Path, then: str, rows: np.ndarray, allowed: bool
+) -> None:
+    with closing(EvaluatedRows(tmp_path)) as record:
+        record.take_whole("customers", points((0, 60)), 10)
+        record.take_whole("others", points((5, 60)), 10)  # each table has its own record
+        if allowed:
+            record.take_whole("customers", rows, 10)
+        else:
+            with pytest.raises(PolicyError, match="counts of fewer than 10 rows by the difference"):
+                record.take_whole("customers", rows, 10)
+        record.take_whole("customers", points((0, 60)), 10**9)  # a job that comes again, however much is asked for

@@ -114,17 +114,7 @@ def _print(entry: Approval) -> None:
                 "came": _show.moment(entry.asked),
                 "decided": "" if entry.decided is None else _show.moment(entry.decided),
                 "why": entry.reason,
-                "with": ", ".join(about.parties),
-                "run by": about.leader or "the coordinator",
-                "model": about.model,
-                "name": about.name,
-                "table": about.table,
-                "label": about.label,
-                "weights": about.weight,
-                "columns": ", ".join(about.features),
-                "not columns": ", ".join(about.exclude),
-                "named rows": f"{about.named_rows:,}" if about.named_rows else "",
-                "answers to": ", ".join(about.receives),
+                **about.facts(),
                 "signed order": entry.order,
             }
         )

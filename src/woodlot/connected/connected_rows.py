@@ -21,7 +21,7 @@ from woodlot.privacy.accounting import check_epsilon
 from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.linear.linear_model import FittedLinear
-from woodlot.protocols.rows.methods import HorizontalPlan
+from woodlot.protocols.rows.methods import HorizontalPlan, check_division
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class ConnectedRowFederation(ConnectedFederation):
         """An order to grow a whole forest; every party has a column of the label's name, and of the weight's."""
         from woodlot.jobs.rows.rows_orders import TrainRowsOrder
 
+        check_division(plan, by_class=any(rule.by for rule in self._rules))
         fields = self._parts(self.parties, label, weight) | self._row_fields(label)
         return TrainRowsOrder(**fields, plan=plan, settings=json.dumps(settings), name=name)
 

@@ -141,7 +141,7 @@ class Pages:
         others = sorted(set().union(*held.values()) - known) if held else []
         return self.render("models", models=facts, held=held, others=others)
 
-    def model(self, model: str, role: str = "") -> HTMLResponse:
+    def model(self, request: Request, model: str, role: str = "") -> HTMLResponse:
         """One model, as one role knows it."""
         role = role or self._first_role_with(model)
         view = self.view(role)
@@ -161,7 +161,7 @@ class Pages:
             return self.render(
                 "model_led", role, model=model, facts=facts, settings=estimator_settings(facts.settings),
                 cost=json.loads(facts.cost), disclosure=json.loads(facts.disclosure),
-                roles_with=self._roles_with(model), **self._doing.asked(facts),
+                roles_with=self._roles_with(model), **self._doing.asked(request, facts),
             )  # fmt: skip
         linear = view.is_linear(model)
         scored = view.scored(model)[:_SCORES_SHOWN]
@@ -172,7 +172,7 @@ class Pages:
             importances=[] if linear else view.importances(model), cost=json.loads(facts.cost),
             disclosure=json.loads(facts.disclosure),
             privacy=claim_in_words(facts.privacy), settings=estimator_settings(facts.settings),
-            roles_with=self._roles_with(model), **self._doing.asked(facts),
+            roles_with=self._roles_with(model), **self._doing.asked(request, facts),
         )  # fmt: skip
 
     def facts_of(self, model: str) -> ModelFacts:
@@ -328,12 +328,16 @@ class Pages:
         if USER_KEY in request.scope:
             self.acting(request)
 
+    def is_user(self, request: Request) -> bool:
+        """Whether who looks is the user in whose name something may be done."""
+        return self.actions is not None and request.scope.get(USER_KEY, self.actions.user) == self.actions.user
+
     def acting(self, request: Request) -> Actions:
         """The user in whose name something is done; refuses who may only look."""
         if self.actions is None:
             raise PolicyError("this dashboard is to look at only; start it with --identity to act as a user")
-        user = request.scope.get(USER_KEY, self.actions.user)
-        if user != self.actions.user:
+        if not self.is_user(request):
+            user = request.scope[USER_KEY]
             raise PolicyError(f"this dashboard acts in the name of {self.actions.user}; {user} may only look")
         return self.actions
 

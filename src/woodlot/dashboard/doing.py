@@ -43,18 +43,22 @@ class Doing:
             pages.app.get(f"/models/{{model}}/{name}", response_class=HTMLResponse)(self._renewed(name))
 
     def _renewed(self, name: str) -> Any:
-        def part(model: str) -> HTMLResponse:
-            return self._part(name, model)
+        def part(request: Request, model: str) -> HTMLResponse:
+            return self._part(name, request, model)
 
         return part
 
-    def _part(self, name: str, model: str) -> HTMLResponse:
+    def _part(self, name: str, request: Request, model: str) -> HTMLResponse:
         facts = self._pages.facts_of(model)
-        return self._pages.render(name, model=model, facts=facts, **self.asked(facts))
+        return self._pages.render(name, model=model, facts=facts, **self.asked(request, facts))
 
-    def asked(self, facts: ModelFacts) -> dict[str, Any]:
-        """What was ordered of a model from here, and what forms offer: for its page."""
-        actions, model = self._pages.actions, facts.model
+    def asked(self, request: Request, facts: ModelFacts) -> dict[str, Any]:
+        """What was ordered of a model from here, and what forms offer: for its page.
+
+        What parties have sealed to the user is for nobody else who may look.
+        """
+        actions = self._pages.actions if self._pages.is_user(request) else None
+        model = facts.model
         shared = {"choices": choices_of(facts, self._pages.parties), "no_explanation": why_not(facts)}
         if actions is None:
             return shared | {"contribution": None, "evaluation": None, "explained": None, "watched": None}
@@ -85,7 +89,7 @@ class Doing:
     def measure(self, request: Request, model: str, chosen: Tables, label: Annotated[str, Form()]) -> HTMLResponse:
         """Begin to measure what each party contributes."""
         self._pages.acting(request).measure(model, self._tables(model, chosen), label)
-        return self._part("contribution", model)
+        return self._part("contribution", request, model)
 
     def evaluate(
         self,
@@ -99,7 +103,7 @@ class Doing:
         """Begin to have the parties with labels say how good a model is."""
         rows = None if held_out is None else HeldOut(held_out, seed)
         self._pages.acting(request).evaluate(model, self._tables(model, chosen), label, rows)
-        return self._part("evaluation", model)
+        return self._part("evaluation", request, model)
 
     def explain(
         self,
@@ -111,12 +115,12 @@ class Doing:
     ) -> HTMLResponse:
         """Begin to have the leader divide answers among parties and columns."""
         self._pages.acting(request).watching.explain(model, self._tables(model, chosen), ids, text)
-        return self._part("explanation", model)
+        return self._part("explanation", request, model)
 
     def watch(self, request: Request, model: str, chosen: Tables) -> HTMLResponse:
         """Begin to have owners compare new rows with those of the training."""
         self._pages.acting(request).watching.watch(model, self._tables(model, chosen))
-        return self._part("drift", model)
+        return self._part("drift", request, model)
 
     def revoke(
         self,

@@ -28,7 +28,7 @@ from woodlot.protocols.core.agreement import Entropy
 from woodlot.protocols.core.message import Progress
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.collaborative import CollaborativePlan
-from woodlot.protocols.rows.methods import HorizontalPlan, client_of, protocol_of
+from woodlot.protocols.rows.methods import HorizontalPlan, check_division, client_of, protocol_of
 from woodlot.protocols.rows.row_client import Holdings
 from woodlot.protocols.rows.row_labels import target_of
 from woodlot.protocols.rows.row_leaving import Left, grow_without
@@ -296,6 +296,7 @@ class RowFederation(Federation):
         on_progress: OnProgress = None,
     ) -> tuple[GrownForest, Account]:
         """Grow a whole forest; see `AnyFederation.grow`."""
+        check_division(plan, by_class=self.lineage.by_class)
         apart = [name for name in (label, weight) if name is not None]
         protocol = protocol_of(plan, self.parties)
         (forest, part), account = self._run(protocol, plan, targets, apart, n_jobs, on_progress, device)

@@ -36,11 +36,14 @@ class Lineage:
         The place in it of each row.
     rules : tuple of RowRule
         By which its rows were selected.
+    by_class : bool
+        Whether some of its rows were selected by the classes of all.
     """
 
     root: bytes
     positions: Rows
     rules: tuple[RowRule, ...] = ()
+    by_class: bool = False
 
     def key(self) -> tuple[bytes, bytes]:
         """The same for the same rows in the same order."""
@@ -165,7 +168,7 @@ class RowAccess(AnyFederation):
             is_held = part.chosen(self._class_points(seed, stratify))
             if is_held.all() or not is_held.any():
                 raise DataError(f"test_size={test_size} of {self.n_rows:,} rows leaves none on one side; take another")
-            return self.take(np.flatnonzero(~is_held)), self.take(np.flatnonzero(is_held))
+            return self._by_class(np.flatnonzero(~is_held)), self._by_class(np.flatnonzero(is_held))
         base = self._rule(check_seed(seed))
         held = base.part(0, float(test_size))
         points = row_points(self._hashed_ids(), base.seed)
@@ -185,6 +188,11 @@ class RowAccess(AnyFederation):
 
     def _class_points(self, seed: int, labels: Any) -> NDArray[np.uint64]:
         return class_points(self._hashed_ids(), seed, np.asarray(self.scored_labels(labels)))
+
+    def _by_class(self, rows: Rows) -> Self:
+        part = self.take(rows)
+        part._lineage = replace(part.lineage, by_class=True)
+        return part
 
     def _rule(self, seed: int) -> RowRule:
         """The interval of the circle that these rows are from: all of it, or what an earlier split has left."""

@@ -90,6 +90,10 @@ class AskedJob(msgspec.Struct, frozen=True, kw_only=True):
         When the user has signed it, by the user's clock.
     tells : tuple of ToldLine
         What it may tell whom.
+    roles : dict of str to str
+        Who has a role besides: a second server, a dealer, a helper, a key service, or whoever scores answers.
+    part : bool
+        Whether it is for a part of the rows only.
 
     """
 
@@ -107,6 +111,26 @@ class AskedJob(msgspec.Struct, frozen=True, kw_only=True):
     receives: tuple[str, ...]
     created: float
     tells: tuple[ToldLine, ...]
+    roles: dict[str, str] = {}
+    part: bool = False
+
+    def facts(self) -> dict[str, str]:
+        """What a person decides by, in words; what does not apply is empty. Wherever it is shown, all of it is."""
+        return {
+            "with": ", ".join(self.parties),
+            "run by": self.leader or "the coordinator",
+            **self.roles,
+            "model": self.model,
+            "name": self.name,
+            "table": self.table,
+            "label": self.label,
+            "weights": self.weight,
+            "columns": ", ".join(self.features),
+            "not columns": ", ".join(self.exclude),
+            "rows": "a part of them" if self.part else "",
+            "named rows": f"{self.named_rows:,}" if self.named_rows else "",
+            "answers to": ", ".join(self.receives),
+        }
 
     @classmethod
     def of(cls, order: Order, part: Part, user: str) -> Self:
@@ -120,8 +144,23 @@ class AskedJob(msgspec.Struct, frozen=True, kw_only=True):
             name=getattr(order, "name", ""), table=part.table, label=part.label or "", weight=part.weight or "",
             features=given(part.features), exclude=given(part.exclude), named_rows=len(given(part.ids)),
             receives=(*([user] if order.answers_user else []), *order.answers_to), created=order.created,
-            tells=told_by(order),
+            tells=told_by(order), roles=_roles(order), part=bool(getattr(order, "subsets", ())),
         )  # fmt: skip
+
+
+_ROLES = {
+    "second server": "server", "dealer": "dealer", "helper": "helper", "key service": "key_service",
+    "scored at": "score_at",
+}  # fmt: skip
+
+
+def _roles(order: Order) -> dict[str, str]:
+    """Who has a role in a job besides taking part in it."""
+    found = {role: getattr(order, name, None) for role, name in _ROLES.items()}
+    roles = {role: who for role, who in found.items() if isinstance(who, str) and who}
+    if "second server" in roles:
+        roles.setdefault("dealer", "the coordinator")
+    return roles
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):

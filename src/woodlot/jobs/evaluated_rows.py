@@ -13,6 +13,10 @@ than it could be of itself::
 Rows that have left the table stay in their cells: a report from before and one from after tell of them as well. A few
 of them are kept company by other rows of their cell, which are left out from then on. Rows that are in no evaluation
 are not divided. Rows are known by a hash under a key of the party alone, which also says who keeps company.
+
+Hidden trainings open exact counts of a table's rows, which tell of the difference of two trainings likewise. There no
+row can be left out, since all parties train on the same ones: such a training is refused (`EvaluatedRows.take_whole`).
+Indices of drift are sums over rows, too (`EvaluatedRows.take_part`).
 """
 
 from __future__ import annotations
@@ -164,8 +168,68 @@ class EvaluatedRows:
             points, cells, told = divide(*self._read(db, label), rows, least)
             if not told.all():  # another evaluation was faster
                 raise _too_few(least)
-            row = (label, points.astype(_POINT).tobytes(), cells.astype(_CELL).tobytes())
-            db.execute("INSERT OR REPLACE INTO cells VALUES (?, ?, ?)", row)
+            self._write(db, label, points, cells)
+
+    def take_whole(self, table: str, rows: Points, least: int) -> None:
+        """Record a hidden training on all of some rows, or refuse it and record nothing.
+
+        Parameters
+        ----------
+        table : str
+            The party's table, of whose rows counts are opened.
+        rows : array
+            Hashes of the rows.
+        least : int
+            By how many rows hidden trainings differ at least.
+
+        Raises
+        ------
+        PolicyError
+            With former trainings, this one would tell of fewer rows; the message says what can be done.
+        """
+        key = f"{table}\nhidden trainings"  # no column of a label has a name of two lines
+        with self._db.transaction() as db:
+            try:
+                points, cells, told = divide(*self._read(db, key), rows, least)
+            except PolicyError:
+                told = np.zeros(len(rows), np.bool_)
+            if not told.all():
+                raise PolicyError(
+                    f"with earlier hidden trainings on this table, this one would open counts of fewer than {least:,} "
+                    "rows by the difference (min_difference in the section [policy]). Train on the same rows as "
+                    f"before, or on parts that differ in {least:,} rows or more"
+                )
+            self._write(db, key, points, cells)
+
+    def take_part(self, table: str, rows: Points, least: int) -> NDArray[np.bool_]:
+        """Record that columns of some rows are compared with a training; which of the rows it can tell of.
+
+        Parameters
+        ----------
+        table, rows, least
+            As for `take_whole`.
+
+        Raises
+        ------
+        PolicyError
+            With former comparisons, this one would tell of fewer rows; nothing is recorded.
+        """
+        key = f"{table}\ndrift"
+        with self._db.transaction() as db:
+            try:
+                points, cells, told = divide(*self._read(db, key), rows, least)
+            except PolicyError:
+                raise PolicyError(
+                    f"with earlier comparisons of this table, this one would tell of fewer than {least:,} rows by the "
+                    "difference (min_rows in the section [policy]). Compare the same parts as before, or parts that "
+                    "differ in more rows"
+                ) from None
+            self._write(db, key, points, cells)
+        return told
+
+    def _write(self, db: Connection, key: str, points: Points, cells: Cells) -> None:
+        row = (key, points.astype(_POINT).tobytes(), cells.astype(_CELL).tobytes())
+        db.execute("INSERT OR REPLACE INTO cells VALUES (?, ?, ?)", row)
 
     def _read(self, db: Connection, label: str) -> tuple[Points, Cells]:
         found = db.execute("SELECT points, cells FROM cells WHERE label = ?", (label,)).fetchone()

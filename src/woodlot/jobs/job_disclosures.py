@@ -17,6 +17,7 @@ from woodlot.jobs.delete import delete_messages
 from woodlot.jobs.drift import drift_messages
 from woodlot.jobs.evaluate import evaluate_messages, pooled_messages
 from woodlot.jobs.explain import explanation_messages
+from woodlot.jobs.forget import forget_messages
 from woodlot.jobs.kind import kind_of
 from woodlot.jobs.led import led_messages
 from woodlot.jobs.orders import Order
@@ -28,6 +29,7 @@ from woodlot.protocols.linear import dealt_messages, linear_messages
 from woodlot.protocols.revocable import growth_messages, key_messages, share_messages
 from woodlot.protocols.rows import extra_messages, row_messages
 from woodlot.protocols.rows.lossless import lossless_messages
+from woodlot.protocols.rows.private import private_messages
 from woodlot.protocols.sums import sum_messages
 from woodlot.protocols.vertical import explain_messages, forest_messages, score_messages, sealed_messages
 
@@ -36,7 +38,7 @@ _ANSWERS = (jobs.UseModel, jobs.TakeAnswers, jobs.AnswersTaken, jobs.Predictions
 _KEYS = (key_messages, share_messages)
 _FOREST = (align_messages, forest_messages, sealed_messages)
 _LINEAR = (align_messages, linear_messages)
-_ROWS = (row_messages, extra_messages, lossless_messages, sum_messages)
+_ROWS = (row_messages, extra_messages, lossless_messages, private_messages, sum_messages)
 
 _SENDS: dict[str, tuple[ModuleType | type[Message], ...]] = {
     "align": (align_messages,),
@@ -47,6 +49,7 @@ _SENDS: dict[str, tuple[ModuleType | type[Message], ...]] = {
     "explain": (*_FOREST, *_ANSWERS, explain_messages, explanation_messages),
     "drift": (*_FOREST, *_ANSWERS, drift_messages),
     "score": (*_FOREST, score_messages, jobs.UseModel),
+    "forget": (*_FOREST, forget_messages, jobs.ModelPart, jobs.ReceiptText),
     "catalog": (catalog_messages,),
     "delete": (delete_messages,),
     "train-linear": (*_LINEAR, dealt_messages, jobs.ModelPart),

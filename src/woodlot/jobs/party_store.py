@@ -62,7 +62,7 @@ class PartyStore:
           secret              32 random bytes: the key of all codes that leave the party
           secret.check        tells a damaged or lost secret from a new one
           predictions.sqlite  how many rows were predicted on which day, and which labels were learnt from
-          evaluated.sqlite    which rows each label was evaluated on
+          evaluated.sqlite    which rows were evaluated, compared with a training, or in hidden trainings
           models/JOB/         the party's part of each model
           alignments/JOB/     which rows were common, and of which table
           answers/JOB.parquet answers that were delivered here, with the ids
@@ -81,7 +81,7 @@ class PartyStore:
     Attributes
     ----------
     evaluated : EvaluatedRows
-        Which rows each label was evaluated on.
+        Which rows were told of: in evaluations, hidden trainings and comparisons.
     restored : Restored
         When the folder was put back from a backup.
 

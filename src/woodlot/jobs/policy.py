@@ -101,6 +101,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     min_cell : int or None
         The smallest ``min_cell`` that a forest over columns may ask for; of a hidden training 20 at least. None: what
         ``min_cell="auto"`` comes to in a hidden training, and 0 in an open one.
+    min_difference : int or None
+        The fewest rows by which hidden trainings on one table may differ: exact counts are opened in each, and the
+        difference of two of them tells of the rows that only one of them has. None: as many as a cell has
+        (`min_cell`); 1: any.
     max_bins : int or "unlimited"
         The largest ``max_bins`` that a forest over columns may ask for. How the values of one bin are ordered is never
         told.
@@ -178,6 +182,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     min_rows: _AtLeastOne = 1
     min_samples_leaf: _AtLeastOne = 1
     min_cell: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    min_difference: _AtLeastOne | None = None
     max_bins: Bins = UNLIMITED
     trees: Limit = UNLIMITED
     methods: tuple[RowMethod, ...] = get_args(RowMethod)

@@ -315,7 +315,22 @@ class ColumnsWork(MessageHandler):
         self.home.policy.check_cells(order.plan, len(rows))
         with private_errors(self.job, "its labels or its table cannot be used"):
             table = self._table(rows, self._features())
+        self._check_difference(order.plan, rows)
         return TakenOrder(taken.home, order, taken.user, taken.certificate, taken.part, taken.loaded), rows, table
+
+    def _check_difference(self, plan: ForestPlan, rows: NDArray[np.int64]) -> None:
+        """Refuse a hidden training on nearly the same rows as another one: the difference of its counts tells of few.
+
+        A partner that leaves out one of its ids, or a user who names parts, could have single rows counted.
+        """
+        least = self.home.policy.min_difference
+        least = plan.cell(len(rows)) if least is None else least
+        if self._features():
+            self.home.store.evaluated.take_whole(self._taken.loaded.name, self._seen_points(rows), max(least, 1))
+
+    def _seen_points(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        with private_errors(self.job, "its ids cannot be used"):
+            return seen_points(self._taken, rows)
 
     def keep_hidden(self, part: PartyForest) -> None:
         """Take this party's part of a forest that was grown hidden; it is kept as any other."""
@@ -361,7 +376,7 @@ class ColumnsWork(MessageHandler):
     def _keep_seen(self) -> None:
         """Keep which rows the labels of this party were learnt from, to say so when the model is scored on them."""
         if self._taken.part.label is not None:
-            self.home.store.keep_seen(self.job, seen_points(self._taken, self._common_rows()))
+            self.home.store.keep_seen(self.job, self._seen_points(self._common_rows()))
 
     def _features(self) -> list[str]:
         """The columns that are learnt from here."""

@@ -45,7 +45,7 @@ def drift_job(
     replies = yield Round("drift", dict.fromkeys(asked, AskDrift()))
     pages = {party: reply_of(replies[party], DriftTold, party).page.tobytes() for party in asked}
     before = host.store.answers_reference(order.model)
-    indices = None if before is None else before.indices(outputs)
+    indices = None if before is None else before.indices(outputs[own.compared()])
     return SealedPages(aligned, pages, own.seal(AnswersPage(indices, classes), indices or ()))
 
 

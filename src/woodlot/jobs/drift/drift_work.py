@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from woodlot.exceptions import DataError, PolicyError
 from woodlot.jobs import job_messages as msg
@@ -28,6 +29,7 @@ class DriftWork(ColumnsWork, refuses=(msg.TakeAnswers,)):
         super().__init__(taken)
         self._seal = ReportSeal(taken.part.key, taken.job, taken.home.identity.name)
         self._model = taken.order.model
+        self._compared: NDArray[np.bool_] | None = None
 
     @takes(AskDrift)
     def _on_AskDrift(self, message: AskDrift) -> DriftTold:
@@ -35,11 +37,22 @@ class DriftWork(ColumnsWork, refuses=(msg.TakeAnswers,)):
         indices = [page.largest, *(page.columns or {}).values()]
         return DriftTold(page=np.frombuffer(self.seal(page, indices), np.uint8))
 
+    def compared(self) -> NDArray[np.bool_]:
+        """Which of the rows to predict are told of, by this party's record of former comparisons."""
+        if self._compared is None:
+            rows, home = self._common_rows(), self.home
+            told = rows >= 0
+            if told.sum() >= MIN_ROWS:
+                least, table = max(MIN_ROWS, home.policy.min_rows), self._taken.loaded.name
+                told[told] = home.store.evaluated.take_part(table, self._seen_points(rows[told]), least)
+            if told.sum() < MIN_ROWS:
+                raise PolicyError(f"{MIN_ROWS} rows are compared at least: of fewer, bins would tell of single rows")
+            self._compared = told
+        return self._compared
+
     def _page(self) -> DriftPage:
         rows, store = self._common_rows(), self.home.store
-        own = rows[rows >= 0]
-        if len(own) < MIN_ROWS:
-            raise PolicyError(f"{MIN_ROWS} rows are compared at least: of fewer, bins would tell of single rows")
+        own = rows[self.compared()]
         old = store.reference(self._model)
         if old is None:
             raise DataError(

@@ -41,7 +41,7 @@ ALL_AGAIN = "between organisations all trees are grown again without the rows"
 """Why, as receipts say."""
 ALSO_NOT_REACHED = (
     *NOT_REACHED,
-    "parties' own records of which rows their labels were evaluated on, which have keyed digests of ids",
+    "parties' own records of which rows were evaluated, compared or in hidden trainings, as keyed digests of ids",
 )
 HIDDEN = "this forest has grown on secret shares (protection='hidden'); train it again without the rows"
 REVOCABLE = "revocable forests forget no rows; train it again without them"

@@ -31,7 +31,7 @@ from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.lossless.row_block import read_rows
-from woodlot.protocols.rows.methods import client_of, counts_copies, weighs_rows
+from woodlot.protocols.rows.methods import check_division, client_of, counts_copies, weighs_rows
 from woodlot.protocols.rows.releases import digest_of, release_name, score_noise, tell_noisy
 from woodlot.protocols.rows.row_client import Holdings
 from woodlot.protocols.rows.row_labels import listed_numbers, row_weights, target_of
@@ -157,6 +157,7 @@ def _check_plan(taken: TakenOrder[TrainRowsOrder]) -> None:
     policy, plan = taken.home.policy, taken.order.plan
     if weighs_rows(plan) != (taken.part.weight is not None):
         raise DataError("the order names weights of rows that its plan does not have, or none where it has them")
+    check_division(plan, by_class=any(part.by_class is True for part in taken.order.subsets))
     policy.check_method(plan.method)
     policy.check_trees(plan.n_estimators)
     policy.check_leaf(plan.fewest_rows)

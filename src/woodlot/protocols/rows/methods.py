@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from woodlot.exceptions import DataError
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.collaborative import CollaborativeClient, CollaborativePlan, collaborative_forest
 from woodlot.protocols.rows.extra_client import ExtraTreesClient
@@ -66,6 +67,25 @@ def weighs_rows(plan: HorizontalPlan) -> bool:
 def counts_copies(plan: HorizontalPlan) -> bool:
     """Whether a weight of a row is the number of times that it counts, since no rows are drawn."""
     return isinstance(plan, LosslessPlan) and not plan.bootstrap
+
+
+def check_division(plan: HorizontalPlan, *, by_class: bool) -> None:
+    """Refuse differential privacy of rows that were divided class by class.
+
+    A row's side then depends on the labels of others: one row, or one label, less changes which other rows take part,
+    and what they tell. A guarantee for a change of one row does not hold for that.
+
+    Raises
+    ------
+    DataError
+        With what can be done.
+    """
+    leaves_only = isinstance(plan, CollaborativePlan) and plan.dp_leaf_epsilon is not None
+    if by_class and (plan.protects or leaves_only):
+        raise DataError(
+            "rows that were divided by class are not learnt from with differential privacy: which rows are in the part "
+            "depends on other rows' labels, so its epsilon would not hold. Split without stratify"
+        )
 
 
 def _local_client(plan: LocalPlan, own: Holdings) -> HorizontalClient:

@@ -8,7 +8,7 @@ States are those of `HorizontalClient`. Within *ready*::
     CountValues   quantiles of columns; at most so many prefixes per column as quantiles take; of all clients' values,
                   also where others of their sums can spare some
     CountClasses  rows of each class, where the plan has class weights
-    CountWeights  the same with their weights, where the plan has weights of rows
+    CountWeights  the same with their weights, where the plan has weights of rows; of all clients, as CountValues
     DrawRows      once, or DrawByClass, or DrawByWeight: begins the trees
     CountCells    level ``_level`` once more (other nodes or features), or level ``_level + 1``
     ScoreLeftOut  one forest, where the plan has an out-of-bag score
@@ -176,8 +176,8 @@ class LosslessClient(HorizontalClient):
         ordered = self.plan.row_weights is True if isinstance(self.plan, LosslessPlan) else True
         if not ordered or self.target.weights is None:
             raise RemoteProtocolError("Unexpected CountWeights; expected where weights of rows were ordered")
-        self._sums.check(message.order)
-        return self._answer(message, self._added("count_weights", message.fraction_bits))
+        self._sums.check(message.order, whole=True)  # it can be asked again in another number of bits
+        return self._answer(message, self._added("count_weights", message.fraction_bits), whole=True)
 
     @takes(
         lossless_messages.DrawRows,

@@ -135,10 +135,18 @@ def _draw(
             with_rows=plan.with_rows,
             target_bits=target_bits,
         ),
-        length=(plan.n_estimators + 1) * (n_classes + 2),
+        length=(plan.n_estimators + 1) * (n_classes + 2) + (plan.row_weights is True),
         bound=bound,
         progress=Progress(0, plan.n_estimators, "drawing rows"),
     )
+    if plan.row_weights is True:
+        totals, too_heavy = totals[:-1], int(totals[-1])
+        if too_heavy:
+            some = "a row" if too_heavy == 1 else f"{too_heavy:,} rows"
+            raise DataError(
+                f"sample_weight draws {some} more than {MAX_RATE:.0f} times on average, which is not possible; use "
+                "weights that differ less, or lower max_samples"
+            )
     roots = totals.reshape(plan.n_estimators + 1, n_classes + 2)
     every_row = np.flatnonzero(roots[:-1, n_classes] == 0)
     roots[every_row] = roots[-1]
@@ -167,6 +175,7 @@ def _weight_rules(
         lambda order: lossless_messages.CountWeights(order=order, fraction_bits=bits),
         length=2 * schema.n_outputs,
         bound=(1 << _word_bits(session)) - 1,
+        whole=True,
     )
     class_rows, class_sums = np.split(sums, 2)
     weights = true_weights(class_sums, bits)

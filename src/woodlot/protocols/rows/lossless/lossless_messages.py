@@ -127,7 +127,8 @@ class DrawByWeight(DrawRows):
         *TO_PARTY,
         "the bins of every column of numbers, each edge a value of one of the clients' rows unless it was declared; "
         "which columns have missing values; the number of trees, the seed and the rules of drawing rows; how many rows "
-        "of all clients are of which class, and the sum of their weights",
+        "of all clients are of which class, and the sum of their weights; the coordinator reads how many rows of all "
+        "clients are too heavy to be drawn",
         "clear",
     )
     class_rows: I64

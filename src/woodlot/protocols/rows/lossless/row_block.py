@@ -161,7 +161,10 @@ class RowBlock:
         drawn = self._draw(message, seed)
         self._ordered.clear()
         self._grown = kept | {number: (drawn,)}
-        return self._root_totals(drawn, message.n_trees).tobytes()
+        totals = self._root_totals(drawn, message.n_trees)
+        if isinstance(message, lossless_messages.DrawByWeight):
+            totals = np.append(totals, self._n_too_heavy(message))
+        return totals.tobytes()
 
     def _draw(self, message: lossless_messages.DrawRows, seed: int) -> _Drawn:
         codes, n_codes = self._encode(message)
@@ -203,13 +206,21 @@ class RowBlock:
         if not len(message.rates):
             copies = self._weights.astype(np.uint8)
             return kept_rows(lambda _: copies, message.n_trees, self._n_jobs)
-        rates = message.rates[self._labels.astype(np.int64)] * self._weights
-        if float(rates.max(initial=0.0)) > MAX_RATE:
-            raise DataError(
-                f"sample_weight draws a row more than {MAX_RATE:.0f} times on average, which is not possible; use "
-                "weights that differ less, or lower max_samples"
-            )
+        rates = np.minimum(self._rates(message), MAX_RATE)  # see `_n_too_heavy`
         return draw_weighted(self._keys(), rates, seed, message.n_trees, self._n_jobs)
+
+    def _rates(self, message: lossless_messages.DrawByWeight) -> NDArray[np.float64]:
+        """How often each row is drawn on average."""
+        rates: NDArray[np.float64] = message.rates[self._labels.astype(np.int64)] * self._weights
+        return rates
+
+    def _n_too_heavy(self, message: lossless_messages.DrawByWeight) -> int:
+        """Rows that would be drawn more often than is possible.
+
+        They are added up over all clients. Were they refused here, whoever asks with one rate after another would learn
+        the largest weight of each class of this client.
+        """
+        return int((self._rates(message) > MAX_RATE).sum()) if len(message.rates) else 0
 
     def _drawn_rows(
         self, message: lossless_messages.DrawRows, seed: int
