@@ -45,6 +45,17 @@ def test_import_does_not_wait_for_the_heavy_libraries() -> None:
     assert heavy.stdout.strip() == "[]"
 
 
+def test_free_threaded_python_is_refused_with_the_reason() -> None:
+    told = run_python(
+        "import sys\n"
+        "sys._is_gil_enabled = lambda: False\n"  # as python3.13t has it
+        "try: import woodlot\n"
+        "except ImportError as error: print(error)"
+    )
+    assert "global interpreter lock" in told.stdout
+    assert "python3.13t" in told.stdout
+
+
 def test_every_public_name_is_there() -> None:
     for name in wl.__all__:
         assert getattr(wl, name).__doc__, name

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    raise ImportError(
+        "Woodlot does not run on Python without the global interpreter lock: neither its caches nor Numba are tested "
+        "there. Use the standard build, such as python3.13 in place of python3.13t"
+    )
 
 if TYPE_CHECKING:
     from woodlot.connected import connect

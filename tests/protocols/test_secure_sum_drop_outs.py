@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 from secure_sums import NAMES, AddUp, Client, Dropping, add_up, changing, clients_of, total, vectors_of
 
+from wire_search import captured
 from woodlot.exceptions import DataError, LocalProtocolError, PolicyError, RemoteProtocolError
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.sums import SumSession, shamir
 from woodlot.protocols.sums import sum_messages as msg
 from woodlot.protocols.sums.masks import MaskTerms
-from woodlot.protocols.sums.neighbours import DENSE, draw_picks, drawn_by, n_picks, neighbours_of
+from woodlot.protocols.sums.neighbours import DENSE, beside, draw_picks, drawn_by, n_picks, neighbours_of
 from woodlot.protocols.sums.recovery import ROUNDS, Circle, open_envelope
 from woodlot.runtime.codec import decode, encode
 
@@ -161,6 +162,21 @@ def test_above_some_clients_masks_are_shared_with_drawn_neighbours() -> None:
     assert n_picks(100) == 42
     assert n_picks(1000) == 60
     assert n_picks(DENSE) == 0
+
+
+@pytest.mark.parametrize("n", [2, 3, 30])
+def test_clients_of_one_process_share_masks_with_those_beside_them(n: int) -> None:
+    names = CROWD[:n]
+    vectors = {name: [[k, -k, 1], [k * k, 0, 2]] for k, name in enumerate(names)}
+    parties = clients_of(vectors, allow_two=True, in_one_process=True)
+    with captured() as seen:
+        sums = total(parties, [3, 3], allow_two=True)
+    assert [s.tolist() for s in sums] == [np.sum([own[i] for own in vectors.values()], axis=0).tolist() for i in (0, 1)]
+    told = [m.values for m in map(decode, seen) if isinstance(m, msg.MaskedVector)]
+    assert len(told) == 2 * n
+    assert min(int(np.abs(values.view(f"i{values.itemsize}")).max()) for values in told) > n * n  # masked all the same
+    for place, name in enumerate(names):
+        assert beside(name, names) == {names[place - 1], names[(place + 1) % n]} - {name}
 
 
 class Noted:

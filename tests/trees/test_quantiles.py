@@ -9,7 +9,6 @@ from hypothesis.extra.numpy import arrays
 
 from woodlot.trees.quantiles import (
     DIGIT_BITS,
-    VALUE_BITS,
     PooledColumn,
     count_digits,
     declared_bins,
@@ -26,7 +25,7 @@ COLUMNS = st.one_of(
 
 def pooled(parts: list[np.ndarray], max_bins: int) -> PooledColumn:
     column = PooledColumn(max_bins)
-    for known_bits in range(0, VALUE_BITS, DIGIT_BITS):
+    for known_bits in DIGIT_BITS:
         due = column.due()
         assert len(due) <= 2 * max_bins
         column.refine(np.sum([count_digits(np.sort(ordered_form(p)), due, known_bits) for p in parts], axis=0))

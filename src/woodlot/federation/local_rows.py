@@ -377,6 +377,7 @@ class RowFederation(Federation):
                 shared_secret=common,
                 n_jobs=threads,
                 device=device,
+                in_one_process=True,
             )
             handlers[name] = client_of(plan, own)
         ledger = Ledger(self.observer)

@@ -166,10 +166,14 @@ class Grower:
         self._leaf_parts = [*self._leaf_parts, (numbers[leaves], self.start[leaves], self.end[leaves])]
 
     def _chunks(self, sizes: NDArray[np.int64]) -> list[slice]:
-        """Cut the nodes into chunks of similar work."""
+        """Cut the nodes into chunks of similar work.
+
+        Several for each thread, so that none waits long for the last; but each takes the interpreter's lock for a while
+        (docs/decisions/0053), so with many threads they are fewer.
+        """
         n_nodes = len(sizes)
         total = int(sizes.sum())
-        wanted = max(1, -(-total // CHUNK_ROWS), 4 * self.n_jobs if self.n_jobs > 1 and total > SERIAL_ROWS else 1)
+        wanted = max(1, -(-total // CHUNK_ROWS), 2 * self.n_jobs + 4 if self.n_jobs > 1 and total > SERIAL_ROWS else 1)
         if n_nodes == 0 or wanted == 1:
             return [slice(0, n_nodes)] if n_nodes else []
         ends = np.searchsorted(np.cumsum(sizes), total * np.arange(1, wanted) // wanted, side="right")

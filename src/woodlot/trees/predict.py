@@ -58,6 +58,7 @@ class Predictor:
         self._leaves = leaves
         self._ranker = Ranker.of(splits)
         self._walker = Walker(structure, self._ranker.questions)
+        self._answers: dict[Vote, LeafAnswers] = {}  # made at the first prediction: for one row they are all its work
 
     def apply(self, columns: Columns, n_rows: int, n_jobs: int | None = None) -> NDArray[np.int32]:
         """Find the leaf of every row in every tree.
@@ -110,7 +111,9 @@ class Predictor:
 
         """
         self._ranker.check(columns, n_rows)
-        answers = answers_of(self._leaves, vote)
+        answers = self._answers.get(vote)
+        if answers is None:
+            answers = self._answers[vote] = answers_of(self._leaves, vote)
         out = np.zeros((n_rows, self._leaves.n_outputs))
 
         def one(rows: slice) -> None:

@@ -1,13 +1,16 @@
 """Bins of a column whose values lie at several holders, from sums of counts alone.
 
 A float32 has an integer form of 32 bits that keeps its order. The pooled values are counted by the first 8 of these
-bits, then some of the prefixes that occur by the next 8, and so on: after four rounds the values at the quantiles, and
+bits, then some of the prefixes that occur by the next 4, and so on: after seven rounds the values at the quantiles, and
 the values next to them, are known to the last bit. They depend on all rows together, not on who holds which.
 
 ::
 
     prefix    80   bf        c0                       nonempty, in order; count 10, 31, 22
-    refined        bf 80  bf 9c   c0 00  c0 40        those that a quantile lies in, and their followers
+    refined        bf 8  bf 9     c0 0  c0 4          those that a quantile lies in, and their followers
+
+Of the first 8 bits a column is asked once, of later digits for up to two prefixes for each bin. So these are short:
+with digits of 8 bits there were 4 rounds and 8 times as many numbers.
 """
 
 from __future__ import annotations
@@ -17,11 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-DIGIT_BITS = 8
-"""Bits that are learnt in a round."""
 VALUE_BITS = 32
-DIGITS = 1 << DIGIT_BITS
-"""Numbers that are counted for a prefix."""
+DIGIT_BITS = {0: 8} | dict.fromkeys(range(8, VALUE_BITS, 4), 4)
+"""Round by round: bits that are known of a prefix, and how many more are learnt."""
 _SIGN = np.uint32(1 << 31)
 _LOWEST = float(np.finfo(np.float32).min)
 
@@ -38,9 +39,10 @@ def ordered_values(form: NDArray[np.uint32]) -> NDArray[np.float32]:
 
 
 def count_digits(ordered: NDArray[np.uint32], prefixes: NDArray[np.uint32], known_bits: int) -> NDArray[np.int64]:
-    """Holder: how many of its values, sorted, have each prefix and each next digit; shape (prefixes, DIGITS)."""
-    step = np.uint64(1 << (VALUE_BITS - DIGIT_BITS - known_bits))
-    bounds = prefixes.astype(np.uint64)[:, None] + np.arange(DIGITS + 1, dtype=np.uint64) * step
+    """Holder: how many of its values, sorted, have each prefix and each next digit; shape (prefixes, digits)."""
+    digit_bits = DIGIT_BITS[known_bits]
+    step = np.uint64(1 << (VALUE_BITS - digit_bits - known_bits))
+    bounds = prefixes.astype(np.uint64)[:, None] + np.arange((1 << digit_bits) + 1, dtype=np.uint64) * step
     below = np.searchsorted(ordered, np.minimum(bounds, np.uint64(2**32 - 1)).astype(np.uint32))
     # the bound above the largest number of all has no form of its own
     below[bounds > np.uint64(2**32 - 1)] = len(ordered)
@@ -91,10 +93,10 @@ class PooledColumn:
         return self._prefix[self._due]
 
     def refine(self, counts: NDArray[np.int64]) -> None:
-        """Take the sums over all holders, of shape (prefixes due, DIGITS)."""
-        self._known_bits += DIGIT_BITS
+        """Take the sums over all holders, of shape (prefixes due, digits)."""
+        self._known_bits += DIGIT_BITS[self._known_bits]
         step = np.uint32(1 << (VALUE_BITS - self._known_bits))
-        finer = self.due()[:, None] + np.arange(DIGITS, dtype=np.uint32) * step
+        finer = self.due()[:, None] + np.arange(counts.shape[1], dtype=np.uint32) * step
         stay = np.ones(len(self._prefix), bool)
         stay[self._due] = False
         prefix = np.concatenate([self._prefix[stay], finer.ravel()])

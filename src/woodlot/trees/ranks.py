@@ -74,7 +74,9 @@ class Ranker:
         categorical = splits.categorical
         numeric = np.flatnonzero(~categorical)
         by_set = np.flatnonzero(categorical)
-        if np.intersect1d(splits.feature[numeric], splits.feature[by_set]).size:
+        numbers, sets = np.bincount(splits.feature[numeric]), np.bincount(splits.feature[by_set])
+        both = min(len(numbers), len(sets))
+        if ((numbers[:both] > 0) & (sets[:both] > 0)).any():
             raise ValueError("A column has questions on numbers and on categories.")
         if np.isnan(splits.threshold[numeric]).any():
             raise ValueError("A question has neither a threshold nor a set of categories.")

@@ -261,11 +261,13 @@ class SplitSearch:
                 self._feature_keys, self._scratch(), *found[:4],
             )  # fmt: skip
             return sizes <= TINY
-        search_twos(
-            self._columns, self._rows, self._weights, start, end, payload, first, self._rules.entropy, order_key,
-            self._feature_keys, *found[:4],
-        )  # fmt: skip
-        return np.asarray(sizes == 2)
+        twos = np.asarray(sizes == 2)
+        if twos.any():
+            search_twos(
+                self._columns, self._rows, self._weights, start, end, payload, first, self._rules.entropy, order_key,
+                self._feature_keys, *found[:4],
+            )  # fmt: skip
+        return twos
 
     def _gather(self, start: NDArray[np.int64], end: NDArray[np.int64], whole: NDArray[np.float64]) -> Gathered:
         """Gather the labels of some nodes' rows as the kernels take them, and put the nodes' scores into ``whole``."""

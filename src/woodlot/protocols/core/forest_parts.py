@@ -99,8 +99,8 @@ _NO_VALUES = np.empty(0, np.float32)
 
 def splitting_parties(forest: CoordinatorForest) -> tuple[str, ...]:
     """The parties that split at least one node: whose parts a complete model needs."""
-    owners = np.unique(forest.owner[forest.owner >= 0])
-    return tuple(forest.parties[i] for i in owners)
+    splits = np.bincount(forest.owner + 1)[1:]  # leaves have -1
+    return tuple(forest.parties[i] for i in np.flatnonzero(splits))
 
 
 def active_parties(forest: CoordinatorForest, holder: str | None = None) -> list[str]:

@@ -182,6 +182,8 @@ class Holdings:
         Where rows are counted, by methods that can do so on a card; nothing that is told depends on it.
     blocks : callable or None
         Spreads the rows over the client's cluster, for methods that can use that; None: they are all here.
+    in_one_process : bool
+        As for `SumClient`: whether all clients are in this process.
     """
 
     name: str
@@ -201,6 +203,7 @@ class Holdings:
     n_jobs: int = 1
     device: str = "cpu"
     blocks: Callable[[], Blocks] | None = None
+    in_one_process: bool = False
 
     def sum_client(self, mode: Mode, allow_two: bool, quorum: int | float | None = None) -> SumClient:
         """This client's part of the sums of the job.
@@ -222,6 +225,7 @@ class Holdings:
             allow_two=allow_two and self.allow_two,
             quorum=quorum,
             data_digest=self.data_digest,
+            in_one_process=self.in_one_process,
         )
 
 

@@ -5,6 +5,9 @@ and two clients are neighbours if one of them has drawn the other (after Bell et
 with (poly)logarithmic overhead, 2020). Each client draws itself; the number grows with the logarithm of the clients.
 The drawn places are a part of the introduction, and so are signed. Others can make themselves neighbours of a client by
 drawing it on purpose: that only adds masks, for shares of its secrets go to those alone whom it has drawn.
+
+Where all clients are in one process there is nobody to hide numbers from; masks only have to be there and to cancel:
+each client shares them with those beside it (`beside`).
 """
 
 from __future__ import annotations
@@ -59,6 +62,12 @@ def drawn_by(picks: Mapping[str, tuple[int, ...]]) -> Neighbours:
             raise RemoteProtocolError(f"client {name!r} has not drawn {wanted} others to share masks with")
         found[name] = frozenset(clients[other] for other in others)
     return found
+
+
+def beside(name: str, clients: tuple[str, ...]) -> frozenset[str]:
+    """Return the clients before and after this one in a ring of all."""
+    place = clients.index(name)
+    return frozenset({clients[place - 1], clients[(place + 1) % len(clients)]}) - {name}
 
 
 def neighbours_of(drawn: Neighbours) -> Neighbours:

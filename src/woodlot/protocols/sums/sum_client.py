@@ -49,7 +49,7 @@ from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.sums import sum_messages as msg
 from woodlot.protocols.sums.keystreams import Vector
 from woodlot.protocols.sums.masks import TAG, Masker, PlainMasker
-from woodlot.protocols.sums.neighbours import draw_picks, drawn_by, n_picks, neighbours_of
+from woodlot.protocols.sums.neighbours import beside, draw_picks, drawn_by, n_picks, neighbours_of
 from woodlot.protocols.sums.recovery import Circle, RecoverableMasker
 from woodlot.protocols.sums.vectors import pack
 
@@ -128,6 +128,10 @@ class SumClient(MessageHandler):
         without one of them.
     data_digest : bytes
         Of the data that the numbers come from. It enters this client's key, so that no mask is used for two tables.
+    in_one_process : bool
+        Whether all clients of the job are in this process, so that nobody sees one's vectors who does not have its
+        numbers. Then each shares masks with two others; all clients must be told the same. With a quorum it changes
+        nothing.
 
     Raises
     ------
@@ -150,8 +154,10 @@ class SumClient(MessageHandler):
         allow_two: bool = False,
         quorum: int | float | None = None,
         data_digest: bytes = b"",
+        in_one_process: bool = False,
     ) -> None:
         self.name = name
+        self._in_one_process = in_one_process
         self.state = SumClientState.idle
         self._job = job
         self._mode = mode
@@ -218,7 +224,8 @@ class SumClient(MessageHandler):
             transcript, extra = agreed.transcript, self._shared_secret or b""
             secrets = {name: exchanged + extra for name, exchanged in agreed.exchanged.items()}
             if quorum is None:
-                neighbours = neighbours_of(drawn)[self.name]
+                known = neighbours_of(drawn)[self.name]
+                neighbours = beside(self.name, clients) if self._in_one_process else known
                 secrets = {name: secrets[name] for name in clients if name in neighbours}
                 self._masker = Masker(self.name, transcript, clients, secrets)
             else:

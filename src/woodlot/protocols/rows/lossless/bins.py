@@ -3,7 +3,7 @@
 ::
 
     round 1      every client   missing values of each column; its values by the first 8 bits of their ordered form
-    round 2-4    every client   by the next 8 bits, in the ranges that a quantile lies in
+    round 2-7    every client   by the next 4 bits, in the ranges that a quantile lies in
 
 All answers are vectors of sums. Where every column has declared bins, only the missing values are counted.
 """
@@ -24,7 +24,7 @@ from woodlot.protocols.rows.lossless.lossless_messages import CountValues
 from woodlot.protocols.rows.schema import CommonSchema
 from woodlot.protocols.sums import SumSession, sum_round
 from woodlot.protocols.sums.sum_messages import SumOrder
-from woodlot.trees.quantiles import DIGIT_BITS, DIGITS, VALUE_BITS, Bins, PooledColumn, declared_bins
+from woodlot.trees.quantiles import DIGIT_BITS, VALUE_BITS, Bins, PooledColumn, declared_bins
 
 PHASE = "bins"
 
@@ -116,12 +116,13 @@ def _count_all(
     pooled = {f: PooledColumn(max_bins) for f in numeric}
     missing: NDArray[np.int64] = np.zeros(0, np.int64)
     bound = schema.count_bound()
-    for known_bits in range(0, VALUE_BITS, DIGIT_BITS):
+    for known_bits, digit_bits in DIGIT_BITS.items():
+        digits = 1 << digit_bits
         asked = [(f, prefix) for f, column in pooled.items() for prefix in column.due()]
         columns = np.array([f for f, _ in asked], np.int64)
         prefixes = np.array([prefix for _, prefix in asked], np.uint32)
-        counts = np.empty((len(asked), DIGITS), np.int64)
-        at_once = max(1, limit // DIGITS)
+        counts = np.empty((len(asked), digits), np.int64)
+        at_once = max(1, limit // digits)
         for first in range(0, len(asked) if known_bits else max(1, len(asked)), at_once):
             some = slice(first, first + at_once)
             n_missing = len(schema.names) if known_bits == first == 0 else 0
@@ -135,13 +136,13 @@ def _count_all(
                     column=smallest_unsigned(columns[some]),
                     prefix=prefixes[some],
                 ),
-                length=n_missing + len(columns[some]) * DIGITS,
+                length=n_missing + len(columns[some]) * digits,
                 bound=bound,
-                progress=Progress(known_bits // DIGIT_BITS, VALUE_BITS // DIGIT_BITS, "common bins"),
+                progress=Progress(known_bits, VALUE_BITS, "common bins"),
                 whole=True,
             )
             missing = sums[:n_missing] if n_missing else missing
-            counts[some] = sums[n_missing:].reshape(-1, DIGITS)
+            counts[some] = sums[n_missing:].reshape(-1, digits)
         for f, column in pooled.items():
             column.refine(counts[columns == f])
     return pooled, missing

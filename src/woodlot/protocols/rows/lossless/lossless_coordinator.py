@@ -4,8 +4,8 @@
 
     round 1, 2    every client   the common schema
     round 3, 4    every client   agreement on keys for secure sums
-    round 5-8     every client   the common bins (bins.py)
-    round 9       every client   what each tree has drawn; before it, with class weights, rows of each class
+    round 5-11    every client   the common bins (bins.py)
+    round 12      every client   what each tree has drawn; before it, with class weights, rows of each class
     every level   every client   histograms of the candidate features at all open nodes of all trees, as one vector
     at the end    every client   with ``oob_score``: right and wrong answers of the trees that have not drawn a row
 

@@ -17,9 +17,10 @@ from woodlot.protocols.sums.sum_messages import SumOrder
 
 
 class CountValues(Message):
-    """Asks how many of a client's values have given leading bits, by their next eight; answered by a vector of a sum.
+    """Asks how many of a client's values have given leading bits, by their next four; answered by a vector of a sum.
 
-    ``prefix`` has the leading ``known_bits`` bits of the ordered integer form of a float, column by column.
+    ``prefix`` has the leading ``known_bits`` bits of the ordered integer form of a float, column by column. Where none
+    are known, values are counted by their first eight.
     """
 
     discloses: ClassVar = Disclosure(
