@@ -141,7 +141,7 @@ def test_what_was_timed_on_a_busy_machine_is_measured_again_if_asked(
 ) -> None:
     measure_here.column = "seconds"
     loads = iter([0.5, 9.0, 0.5, 0.5, 0.5, 0.5, 0.5])
-    monkeypatch.setattr(runner_module.os, "getloadavg", lambda: (next(loads), 0.0, 0.0))
+    monkeypatch.setattr("os.getloadavg", lambda: (next(loads), 0.0, 0.0))
     experiment = measure_here.experiment()
     for again in (False, False, True, True):
         with Runner(DataSource(tmp_path), tmp_path, again=again) as runner:

@@ -121,7 +121,7 @@ def fet_settings(good: bool) -> tuple[list[Row], tuple[str, ...]]:
 
 def rev_revocations(good: bool) -> tuple[list[Row], tuple[str, ...]]:
     sets = {"adult": "acc", "appliance_energy": "mse"}
-    rows = []
+    rows: list[Row] = []
     for name, what in sets.items():
         for method in ("Non.Fed", "exact splits", "RevFRF"):
             for revoked in range(6):

@@ -158,12 +158,12 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
                 [f"{size:,}", what, pm(values(own, "seconds"), 2), f"{mean(values(own, 'bytes')) / 1e6:.2f}",
                  f"{mean(values(own, 'rounds')):.0f}", same]
             )  # fmt: skip
-    headings = ("rows", "training", "wall s", "MB with the leader", "rounds", "answers as led by the coordinator")
+    over_tls = ("rows", "training", "wall s", "MB with the leader", "rounds", "answers as led by the coordinator")
     caption = (
         "Coordinator and parties as processes of their own on this machine, over gRPC with TLS. Hidden training has "
         "limits of its own, so that its forest is another one."
     )
-    blocks.append(Table(headings, lines, caption))
+    blocks.append(Table(over_tls, lines, caption))
     names = [forest.split(" (")[0].split(":")[0] for forest in FORESTS]
     series = []
     for number, size in enumerate(sizes):

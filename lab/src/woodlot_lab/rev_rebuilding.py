@@ -105,12 +105,13 @@ def dealt_at_random(right: NDArray[Any], owner: NDArray[Any], leavers: int, part
 
 def printed_formula(leavers: int, depth: int) -> float:
     """The paper's expectation, depth times leavers, as a share of the splits of a full tree."""
-    return depth * leavers / (2**depth - 1)
+    return depth * leavers / float(2**depth - 1)
 
 
 def expected_nodes(share: float, depth: int) -> float:
     """Share of the splits of a full tree that go where each is a leaver's with this probability."""
-    return 1 - sum(2**d * (1 - share) ** (d + 1) for d in range(depth)) / (2**depth - 1)
+    weights = np.exp2(np.arange(depth))  # splits at each depth
+    return float(1 - np.average((1 - share) ** np.arange(1, depth + 1), weights=weights))
 
 
 def report(rows: Sequence[Row], setting: Setting) -> Report:
