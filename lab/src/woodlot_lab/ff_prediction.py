@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeAlias
 
 import woodlot as wl
 from woodlot.connected import ConnectedFederation
@@ -27,6 +27,8 @@ from woodlot_lab.forests import Split, halves, split
 from woodlot_lab.network import LABEL, NO_LINK, PAPER_LINK, networked, tables_of
 from woodlot_lab.statistics import STRAIGHT, curve, distinct, line, mean, pm, select, straightness, values
 
+Finding: TypeAlias = tuple[str, tuple[bool, bool], str]
+"""A claim, whether all and whether some of it holds, and the numbers."""
 PARTIES = ("one", "two")
 TREES, DEPTH, SHARE = 8, 4, 0.2
 """What is held fixed while something else is varied."""
@@ -207,6 +209,11 @@ def _span(numbers: Sequence[float]) -> str:
     return f"{numbers[0]:,.0f} to {numbers[-1]:,.0f}"
 
 
+def _both(sweep: str, exchanges: Finding, times: Finding) -> list[Verdict]:
+    """What is said of exchanges, which no machine changes, and of times; for both papers."""
+    return [judge(item, *found, timed=found is times) for item in ITEMS[sweep] for found in (exchanges, times)]
+
+
 BY_ROW, CLASSICAL, PER_TREE, TOGETHER, ONE_ROUND = WAYS
 
 
@@ -235,14 +242,7 @@ def _judge_trees(rows: Sequence[Row], setting: Setting) -> list[Verdict]:
     even = min(straightness(points, numbers) for numbers in rounds.values()) > STRAIGHT
     told = f"{points[0]:g} to {points[-1]:g} trees: classical {_span(rounds[CLASSICAL])}, one round per tree "
     told += f"{_span(rounds[PER_TREE])}"
-    return [
-        verdict
-        for item in ITEMS["trees"]
-        for verdict in (
-            judge(item, sent, (few and even, few), told),
-            judge(item, claim, (less and linear, less), reason, timed=True),
-        )
-    ]
+    return _both("trees", (sent, (few and even, few), told), (claim, (less and linear, less), reason))
 
 
 def _judge_depth(rows: Sequence[Row], setting: Setting) -> list[Verdict]:
@@ -261,14 +261,7 @@ def _judge_depth(rows: Sequence[Row], setting: Setting) -> list[Verdict]:
     told += f"the whole forest {_span(rounds[ONE_ROUND])}, of which one carries it"
     claim = "the time of one round does not depend on the depth, that of the classical method does"
     sent = "the exchanges of one round do not depend on the depth, those of the classical method do"
-    return [
-        verdict
-        for item in ITEMS["depth"]
-        for verdict in (
-            judge(item, sent, (same and more, same), told),
-            judge(item, claim, (less and max(flat) < HARDLY, less), reason, timed=True),
-        )
-    ]
+    return _both("depth", (sent, (same and more, same), told), (claim, (less and max(flat) < HARDLY, less), reason))
 
 
 def _judge_share(rows: Sequence[Row], setting: Setting) -> list[Verdict]:
@@ -296,14 +289,7 @@ def _judge_share(rows: Sequence[Row], setting: Setting) -> list[Verdict]:
     told = f"{points[-1] / points[0]:g} times the rows: classical row by row {_span(rounds[BY_ROW])}, one round "
     told += f"{_span(rounds[PER_TREE])}"
     sent = "the classical method's exchanges grow linearly with the rows to predict, those of one round not at all"
-    return [
-        verdict
-        for item in ITEMS["share"]
-        for verdict in (
-            judge(item, sent, (same and even, same), told),
-            judge(item, claim, holds, reason, timed=True),
-        )
-    ]
+    return _both("share", (sent, (same and even, same), told), (claim, holds, reason))
 
 
 _JUDGES: dict[str, Callable[[Sequence[Row], Setting], list[Verdict]]] = {
