@@ -2,15 +2,23 @@
 
 Needs a card and the extra ``gpu``. ``python benchmarks/gpu.py --write`` writes docs/results/gpu.md. Two parties in one
 process share the card; times are from NumPy arrays to a fitted model, medians of repeated fits after one that compiles.
+
+``python benchmarks/gpu.py --host`` needs no card: with NumPy in its place it counts the CPU time of all that is not the
+card's work, and writes docs/results/gpu-host.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
+import dataclasses
 import os
 import platform
+import pstats
 import statistics
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +27,18 @@ from typing import Any
 import numpy as np
 
 import woodlot as wl
+from woodlot.protocols.vertical import growing_place
+from woodlot.protocols.vertical.party import VerticalParty
 from woodlot.trees.arrays import array_grow, array_search
-from woodlot.trees.arrays.array_module import card
+from woodlot.trees.arrays.array_module import HOST, card
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "gpu.md"
+HOST_RESULTS = RESULTS.with_name("gpu-host.md")
+HOST_CASE = (50_000, 10, 40)
+"""Rows, columns and trees of unlimited depth: few columns, since NumPy does the card's work."""
+HOST_MEMORY = 140 << 30
+"""So that all trees grow together, as on a card."""
+SHOWN = 12
 CASES = {
     "50k x 40, 100 trees, depth 10": (50_000, 40, 100, 10),
     "50k x 40, 100 trees, unlimited": (50_000, 40, 100, None),
@@ -285,6 +301,72 @@ def report(found: list[dict[str, Any]], rest_found: list[tuple[str, float, float
     return "\n".join(lines) + "\n"
 
 
+def spent_beside_the_card() -> tuple[int, int, dict[str, Counter[str]]]:
+    """Nodes, levels, and CPU seconds by role and function of a training with NumPy in the card's place."""
+    n, p, trees = HOST_CASE
+    X, y = table(n, p)
+    arrays, handle, choose = dataclasses.replace(HOST, memory=HOST_MEMORY), VerticalParty.handle, growing_place.choose
+    local, profiles = threading.local(), []
+
+    def handled(party: VerticalParty, message: Any) -> Any:
+        if not hasattr(local, "profile"):
+            local.profile = cProfile.Profile(time.thread_time)
+            profiles.append(local.profile)
+        local.profile.enable()
+        try:
+            return handle(party, message)
+        finally:
+            local.profile.disable()
+
+    growing_place.choose = lambda *_: arrays  # type: ignore[assignment]
+    whole = wl.FederatedForestClassifier(trees, max_features=2, random_state=0, n_jobs=1, device="cuda")
+    try:
+        wl.FederatedForestClassifier(1, random_state=0, device="cuda").fit(X[:2_000], y[:2_000])  # kernels are loaded
+        VerticalParty.handle = handled  # type: ignore[method-assign]
+        coordinator = cProfile.Profile(time.thread_time)
+        coordinator.enable()
+        whole.fit(X, y)
+        coordinator.disable()
+    finally:
+        VerticalParty.handle, growing_place.choose = handle, choose  # type: ignore[method-assign]
+    roles = {"coordinator": _by_function([coordinator]), "each party": _by_function(profiles)}
+    return len(whole.forest_.coordinator.structure.right), whole.cost_.rounds // 2, roles
+
+
+def _by_function(profiles: list[cProfile.Profile]) -> Counter[str]:
+    """CPU seconds of each function of Woodlot, with what it has called of libraries; not those of ``trees/arrays``."""
+    seconds: Counter[str] = Counter()
+    for (file, _, name), (*_, own, _, callers) in pstats.Stats(*profiles).stats.items():  # type: ignore[attr-defined]
+        if "woodlot" in file:
+            parts = [(file, name, own)]
+        else:
+            parts = [(caller[0], caller[2], spent[2]) for caller, spent in callers.items()]
+        for where, function, spent in parts:
+            place = where.replace(os.sep, "/").rpartition("/woodlot/")[2]
+            if "/woodlot/" in where.replace(os.sep, "/") and "trees/arrays/" not in place:
+                seconds[f"{place}: {function}"] += spent / len(profiles)
+    return Counter({name: spent for name, spent in seconds.items() if "_wait_for" not in name})
+
+
+def host_report(nodes: int, levels: int, roles: dict[str, Counter[str]]) -> str:
+    """The page of what is not the card's work."""
+    n, p, trees = HOST_CASE
+    lines = [
+        "# What the CPU does beside a card",
+        "",
+        f"`python benchmarks/gpu.py --host`: {n:,} x {p}, {trees} trees of unlimited depth, {nodes:,} nodes, {levels}",
+        "levels, two parties in one process, one thread. NumPy stands in the card's place, and its work",
+        "(`trees/arrays`) is not counted. CPU seconds of a thread, under a profiler, without waiting; load average",
+        f"{os.getloadavg()[0]:.1f}.",
+    ]
+    for role, seconds in roles.items():
+        total = sum(seconds.values())
+        lines += ["", f"## {role.capitalize()}: {total:.3f} s, {1e9 * total / nodes:.0f} ns per node", ""]
+        lines += ["| function | ms | share |", "|---|---|---|"]
+        lines += [f"| `{name}` | {1e3 * s:.1f} | {s / total:.0%} |" for name, s in seconds.most_common(SHOWN)]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write docs/results/gpu.md")
@@ -293,7 +375,13 @@ def main() -> None:
         "--compare", default="0,1,2,3,4", help="numbers of the cases to compare with the CPU and others"
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the page is written")
+    parser.add_argument("--host", action="store_true", help="count what is not the card's work; needs no card")
     asked = parser.parse_args()
+    if asked.host:
+        page = host_report(*spent_beside_the_card())
+        print(page)
+        HOST_RESULTS.write_text(page)
+        return
     names = list(CASES)
     compared = {names[int(k)] for k in asked.compare.split(",") if k}
     found = []

@@ -26,6 +26,7 @@ from woodlot_lab.experiment import (
     Series,
     Setting,
     Table,
+    Timing,
     judge,
 )
 from woodlot_lab.page import write_page
@@ -43,6 +44,7 @@ class Counting:
     def __init__(self, stop_at: int | None = None) -> None:
         self.measured: list[tuple[int, int]] = []
         self.stop_at = stop_at
+        self.column = "y"
 
     def experiment(self) -> Experiment:
         return Experiment(
@@ -54,6 +56,7 @@ class Counting:
             cells=lambda setting: [Cell({"x": x}, setting.pick(3, 1)) for x in (1, 2)],
             measure=self.measure,
             report=self.report,
+            minutes=1,
             parallel=False,
         )
 
@@ -61,11 +64,11 @@ class Counting:
         if len(self.measured) == self.stop_at:
             raise KeyboardInterrupt
         self.measured.append((params["x"], seed))
-        return [{"y": params["x"] + seed / 10}]
+        return [{self.column: params["x"] + seed / 10}]
 
     def report(self, rows: Sequence[Row], setting: Setting) -> Report:
-        table = Table(("x", "y"), [(str(row["x"]), f"{row['y']:.1f}") for row in rows])
-        line = Series("ours", [row["x"] for row in rows], [row["y"] for row in rows], [0.1] * len(rows))
+        table = Table(("x", "y"), [(str(row["x"]), f"{row[self.column]:.1f}") for row in rows])
+        line = Series("ours", [row["x"] for row in rows], [row[self.column] for row in rows], [0.1] * len(rows))
         figure = Figure("counting", "Counts.", [Panel("", "x (rows)", "y (s)", [line], log_x=True, log_y=True)])
         return Report([table, figure], [judge("ff19-table-1", "y grows", (False, True), "it does | a little")])
 
@@ -117,6 +120,39 @@ def test_another_version_is_measured_anew_and_a_short_run_takes_nothing_away(
     assert len(measure_here.measured) == 12
 
 
+def test_pages_are_written_of_what_is_measured(tmp_path: Path, measure_here: Counting) -> None:
+    experiment = measure_here.experiment()
+    with Runner(DataSource(tmp_path), tmp_path, measuring=False) as runner:
+        outcome = runner.run(experiment)
+    page = write_page(outcome, tmp_path, "").read_text()
+    assert "to be measured: 2 of its cells have not been, x 1 the first" in page
+    assert "## Results" not in page
+    with Runner(DataSource(tmp_path), tmp_path, most_repeats=1) as runner:
+        runner.run(experiment)
+    with Runner(DataSource(tmp_path), tmp_path, measuring=False) as runner:
+        outcome = runner.run(experiment)
+    assert len(measure_here.measured) == 2
+    assert outcome.shortened
+    assert "| 2 | 2.0 |" in write_page(outcome, tmp_path, "").read_text()
+
+
+def test_what_was_timed_on_a_busy_machine_is_measured_again_if_asked(
+    tmp_path: Path, measure_here: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_here.column = "seconds"
+    loads = iter([0.5, 9.0, 0.5, 0.5, 0.5, 0.5, 0.5])
+    monkeypatch.setattr("os.getloadavg", lambda: (next(loads), 0.0, 0.0))
+    experiment = measure_here.experiment()
+    for again in (False, False, True, True):
+        with Runner(DataSource(tmp_path), tmp_path, again=again) as runner:
+            outcome = runner.run(experiment)
+    assert measure_here.measured == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (1, 1)]
+    assert outcome.timing == Timing(repeats=3, load=0.5)
+    page = write_page(outcome, tmp_path, "").read_text()
+    assert "**Times are not judged:** measured 3 times" in page
+    assert "1 not judged" not in write_summary(tmp_path).read_text()  # its one verdict is not about times
+
+
 def test_short_runs_and_stand_ins_judge_nothing(tmp_path: Path, measure_here: Counting) -> None:
     for source, quick in ((STAND_INS, False), (DataSource(tmp_path), True)):
         with Runner(source, tmp_path, quick=quick) as runner:
@@ -140,6 +176,7 @@ def test_a_page_has_table_figures_verdicts_and_the_command(tmp_path: Path, measu
     assert "| Table 1 | y grows | **partly** |" in summary
     assert all(f"## {paper}" in summary for paper in PAPERS)
     assert "| not run |" in summary
+    assert "Verdicts: 0 confirmed, 1 partly, 0 not confirmed, 0 not judged." in summary
 
 
 def test_a_damaged_file_of_measurements_is_told(tmp_path: Path, measure_here: Counting) -> None:
@@ -155,6 +192,7 @@ def test_without_any_data_set_nothing_runs(tmp_path: Path) -> None:
 
 def test_catalogue_and_papers_agree() -> None:
     assert {item.experiment for item in ITEMS.values()} - {None} == set(MODULES)
+    assert all(find(name).minutes > 0 for name in MODULES)
     assert [experiment.name for experiment in choose(["all"])] == list(MODULES)
     for name in MODULES:
         assert find(name).name == name

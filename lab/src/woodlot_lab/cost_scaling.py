@@ -12,6 +12,7 @@ from sklearn.datasets import make_classification
 import woodlot as wl
 from woodlot_lab.data import DataSource
 from woodlot_lab.experiment import (
+    TIMED_REPEATS,
     Cell,
     Experiment,
     Figure,
@@ -49,7 +50,7 @@ def cells(setting: Setting) -> list[Cell]:
     found = []
     for factor, points in SWEEPS.items():
         shown = setting.pick(points, [base[factor] // 2, base[factor], 2 * base[factor]])
-        found += [Cell({"factor": factor, **base, factor: point}, setting.pick(3, 1)) for point in shown]
+        found += [Cell({"factor": factor, **base, factor: point}, setting.pick(TIMED_REPEATS, 1)) for point in shown]
     return found
 
 
@@ -112,5 +113,6 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     report=report,
+    minutes=15,
     parallel=False,
 )

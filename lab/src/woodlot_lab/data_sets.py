@@ -121,5 +121,6 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     report=report,
+    minutes=1,
     parallel=False,
 )

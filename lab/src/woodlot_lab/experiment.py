@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -16,6 +17,8 @@ QUIET = 2.0
 """The highest load average at which times say anything; more, and others used the machine, too."""
 TIMED_REPEATS = 10
 """The fewest repeats of a cell by which times are judged."""
+LOAD = "load"
+"""The column with the machine's load average when times had been measured: others may have used it too."""
 Status: TypeAlias = Literal["confirmed", "partly", "not confirmed", "not judged"]
 
 
@@ -51,6 +54,56 @@ class Cell:
         """Name of one finished measurement; another version of the experiment does not find it."""
         what = [experiment.name, experiment.version, dict(self.params), repeat]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How times were measured, by the worst cell: its number of repeats, and the mean load average beside it.
+
+    Examples
+    --------
+    >>> Timing(repeats=10, load=0.9).sound
+    True
+    >>> Timing(repeats=3, load=9.7).why
+    'measured 3 times at a load average of 9.7, where 10 times below 2 are asked for'
+
+    """
+
+    repeats: int
+    load: float
+
+    @property
+    def sound(self) -> bool:
+        """Whether the times can be judged."""
+        return self.repeats >= TIMED_REPEATS and self.load < QUIET
+
+    @property
+    def why(self) -> str:
+        """The numbers, in words."""
+        times = "once" if self.repeats == 1 else f"{self.repeats} times"
+        load = "an unknown load" if math.isnan(self.load) else f"a load average of {self.load:.1f}"
+        return f"measured {times} at {load}, where {TIMED_REPEATS} times below {QUIET:g} are asked for"
+
+
+def timing(cells: Iterable[Sequence[Row]]) -> Timing | None:
+    """How times were measured, given the rows of each cell; None where nothing was timed."""
+    timed = [[row for row in rows if any(is_time(name) for name in row)] for rows in cells]
+    timed = [rows for rows in timed if rows]
+    if not timed:
+        return None
+    loads = [sum(row.get(LOAD, math.nan) for row in rows) / len(rows) for rows in timed]
+    worst = math.nan if any(map(math.isnan, loads)) else max(loads)
+    return Timing(min(len({row["repeat"] for row in rows}) for rows in timed), worst)
+
+
+def timed_amid_others(row: Row) -> bool:
+    """Whether a row has times that were measured on a busy machine."""
+    return any(map(is_time, row)) and not row.get(LOAD, math.nan) < QUIET
+
+
+def is_time(column: str) -> bool:
+    """Whether a column of measurements has times."""
+    return column in ("cpu", "anew") or column.endswith(("seconds", "_wall"))
 
 
 @dataclass(frozen=True)
@@ -176,6 +229,8 @@ class Experiment:
         (params, seed, data) -> rows: numbers of one repeat of a cell.
     report : callable
         Rows of all cells -> what the page shows.
+    minutes : float
+        What a full run takes on two cores, about: for whoever waits.
     parallel : bool
         Whether repeats may run beside each other; not where time is measured.
     version : int
@@ -191,6 +246,7 @@ class Experiment:
     cells: Callable[[Setting], Sequence[Cell]]
     measure: Callable[[Params, int, DataSource], Sequence[Row]]
     report: Callable[[Sequence[Row], Setting], Report]
+    minutes: float
     parallel: bool = True
     version: int = 1
     notes: Mapping[str, str] = field(default_factory=dict)

@@ -45,7 +45,7 @@ def cells(setting: Setting) -> list[Cell]:
             base = {"clients": 3, "trees": setting.pick(TREES, 5), "depth": setting.pick(DEPTH, 6)}
             common = {"set": name, "sweep": sweep, "rows": setting.pick(ROWS, 2_000)}
             found += [
-                Cell({**common, **base, sweep: point, "method": method}, setting.pick(3, 1))
+                Cell({**common, **base, sweep: point, "method": method}, setting.pick(5, 1))
                 for point in points
                 for method in METHODS
             ]
@@ -116,4 +116,5 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     report=report,
+    minutes=45,
 )

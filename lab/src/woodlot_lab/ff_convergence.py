@@ -130,4 +130,5 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     report=report,
+    minutes=15,
 )

@@ -243,6 +243,7 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     report=report,
+    minutes=60,
     parallel=False,
     notes={
         "parkinson_speech_subject_mean": "the only copy at hand with all eight domains, 252 subjects (the mean of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -43,9 +44,12 @@ class Network:
         self._relay.link = link
 
     @contextmanager
-    def rows(self, table: str, parties: Sequence[str]) -> Iterator[ConnectedFederation]:
-        """The rows of one table at some parties, aligned."""
-        with connect(self._federation.address, self._federation.identity, tables=table, parties=parties) as federation:
+    def rows(
+        self, table: str, parties: Sequence[str], lead: Literal["holder", "coordinator"] | None = None
+    ) -> Iterator[ConnectedFederation]:
+        """The rows of one table at some parties, aligned; ``lead`` says who runs a training."""
+        address, identity = self._federation.address, self._federation.identity
+        with connect(address, identity, tables=table, parties=parties, lead=lead) as federation:
             federation.align()
             yield federation
 

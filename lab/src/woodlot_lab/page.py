@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from woodlot_lab.experiment import QUIET, TIMED_REPEATS, Figure, Row, Table, Verdict
+from woodlot_lab.experiment import LOAD, Figure, Table, Timing, Verdict
 from woodlot_lab.figures import draw
 from woodlot_lab.papers import ITEMS
-from woodlot_lab.runner import LOAD, Outcome
+from woodlot_lab.runner import Outcome
 from woodlot_lab.statistics import mean, values
 from woodlot_lab.store import machine
 
@@ -36,12 +36,15 @@ def write_page(outcome: Outcome, folder: Path, command: str) -> Path:
     """
     experiment, report = outcome.experiment, outcome.report
     judged = not (outcome.setting.quick or outcome.source.stand_ins)
-    verdicts = [settled(verdict, outcome.rows) if judged else _unjudged(verdict) for verdict in report.verdicts]
+    verdicts = [settled(verdict, outcome.timing) if judged else _unjudged(verdict) for verdict in report.verdicts]
+    if outcome.unmeasured:
+        verdicts = _not_measured(outcome)
     about = machine()
     parts = [f"# {experiment.title}", *_setting(outcome)]
     if verdicts:
         parts += ["## What it says", markdown(_verdicts(verdicts))]
-    parts.append("## Results")
+    if report.blocks:
+        parts.append("## Results")
     for block in report.blocks:
         if isinstance(block, Figure):
             draw(block, folder)
@@ -57,6 +60,7 @@ def write_page(outcome: Outcome, folder: Path, command: str) -> Path:
         "command": command,
         "quick": outcome.setting.quick,
         "sets": list(outcome.setting.sets),
+        "timing": None if outcome.timing is None else {"why": outcome.timing.why, "sound": outcome.timing.sound},
         "missing": outcome.missing,
         "verdicts": [asdict(verdict) for verdict in verdicts],
         "tables": [asdict(block) for block in report.blocks if isinstance(block, Table)],
@@ -71,15 +75,19 @@ def _unjudged(verdict: Verdict) -> Verdict:
     return replace(verdict, status="not judged")
 
 
-def settled(verdict: Verdict, rows: Sequence[Row]) -> Verdict:
-    """The verdict; one about time only where the times were measured often enough, on a quiet machine."""
-    timed = [row for row in rows if any(name.endswith("seconds") for name in row)]
-    repeats, load = len({row["repeat"] for row in timed}), mean(values(timed, LOAD))
-    if not verdict.timed or (repeats >= TIMED_REPEATS and load < QUIET):
+def settled(verdict: Verdict, timing: Timing | None) -> Verdict:
+    """The verdict; one about time only where every cell was measured often enough, on a quiet machine."""
+    if not verdict.timed or (timing is not None and timing.sound):
         return verdict
-    why = f"to be measured again: {repeats} repeat{'s' * (repeats != 1)} at a load average of {load:.1f}, where "
-    why += f"{TIMED_REPEATS} below {QUIET:g} are asked for"
-    return _unjudged(replace(verdict, reason=f"{why}. So far: {verdict.reason}"))
+    why = "no times" if timing is None else timing.why
+    return _unjudged(replace(verdict, reason=f"to be measured again: {why}. So far: {verdict.reason}"))
+
+
+def _not_measured(outcome: Outcome) -> list[Verdict]:
+    """What is said of the papers where parts of an experiment have never been measured in its present form."""
+    why = f"to be measured: {len(outcome.unmeasured)} of its cells have not been, {outcome.unmeasured[0]} the first"
+    name = outcome.experiment.name
+    return [Verdict(key, item.about, "not judged", why) for key, item in ITEMS.items() if item.experiment == name]
 
 
 def _setting(outcome: Outcome) -> list[str]:
@@ -97,12 +105,14 @@ def _setting(outcome: Outcome) -> list[str]:
         )
     elif outcome.shortened:
         parts.append("**Fewer repeats than declared** were measured; a later run with the same folder adds the others.")
+    if outcome.timing is not None and not outcome.timing.sound:
+        parts.append(f"**Times are not judged:** {outcome.timing.why}. Sizes, rounds and scores do not depend on it.")
     return parts
 
 
 def _how(outcome: Outcome, command: str, about: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    repeats = len({row["repeat"] for row in outcome.rows})
+    repeats = outcome.repeats
     loads = values(outcome.rows, LOAD)
     busy = f" While times were measured, the machine's load average was {mean(loads):.1f}." if loads else ""
     return (

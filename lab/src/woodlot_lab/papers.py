@@ -29,6 +29,8 @@ class Item:
         What reproduces it.
     note : str
         Why nothing does, or with which restriction.
+    page : str, optional
+        The page of results of another script that shows it.
 
     """
 
@@ -37,6 +39,7 @@ class Item:
     about: str
     experiment: str | None = None
     note: str = ""
+    page: str | None = None
 
     @property
     def title(self) -> str:
@@ -95,7 +98,8 @@ ITEMS: dict[str, Item] = {
         "Table 4",
         "against two other private forests",
         "rev-revocations",
-        "the code of the two others is not public, and the Bike data are not at hand",
+        "the code of the two others is not public: in their place stand forests of the same kind; the Bike data are "
+        "not at hand",
     ),
     "rev-table-5": Item(REVFRF, "Table 5", "cost in theory", note="formulas: the slopes are measured in rev-cost"),
     "rev-table-6": Item(REVFRF, "Table 6", "seconds and megabytes of building and prediction", "rev-cost"),
@@ -116,4 +120,8 @@ ITEMS: dict[str, Item] = {
     "beyond-protection": Item(BEYOND, "protection", "cost of open and hidden training, RevFRF", "protection-cost"),
     "beyond-revocation": Item(BEYOND, "revocation", "cost of leaving against growing anew", "revocation-cost"),
     "beyond-scaling": Item(BEYOND, "cost", "cost against rows, columns, trees, depth, parties", "cost-scaling"),
+    "beyond-hidden": Item(BEYOND, "hidden training", "CPU, bytes, rounds; the same forest as open", page="hidden"),
+    "beyond-private": Item(BEYOND, "private forests", "accuracy at a total epsilon of 1", page="private-forests"),
+    "beyond-forgetting": Item(BEYOND, "forgetting rows", "cost against training again", page="forget"),
+    "beyond-card": Item(BEYOND, "graphics card", "the same forest on a card and the CPU, and times", page="gpu"),
 }

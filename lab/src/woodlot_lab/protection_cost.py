@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from sklearn.datasets import make_classification
 
 import woodlot as wl
 from woodlot_lab.data import DataSource
 from woodlot_lab.experiment import (
+    TIMED_REPEATS,
     Cell,
     Experiment,
     Figure,
@@ -23,6 +25,8 @@ from woodlot_lab.experiment import (
     Setting,
     Table,
 )
+from woodlot_lab.forests import Split
+from woodlot_lab.network import LABEL, networked, tables_of
 from woodlot_lab.statistics import curve, distinct, mean, pm, select, values
 
 PARTIES = ("a", "b", "c")
@@ -36,6 +40,11 @@ FORESTS: Mapping[str, Callable[..., Any]] = {
     HIDDEN: lambda **p: wl.FederatedForestClassifier(protection="hidden", max_bins=BINS, **p),
     REVFRF: lambda **p: wl.RevocableForestClassifier(scheme="paper", encryption=LENGTH, **p),
 }
+SERVICES = "between services"
+LED: Sequence[tuple[str, Literal["holder", "coordinator"]]] = (
+    (OPEN, "coordinator"), (OPEN, "holder"), (HIDDEN, "holder"),
+)  # fmt: skip
+"""What is grown over real processes, and who leads."""
 HIDES = {
     OPEN: "values and thresholds; others learn which rows have equal labels, and the order of values",
     HIDDEN: "labels and which row goes where; counts of rows by bin stay visible; leaves of 20 rows or more",
@@ -50,7 +59,11 @@ def cells(setting: Setting) -> list[Cell]:
     """All forests of one size, and at two numbers of rows."""
     size = {"trees": setting.pick(5, 2), "depth": setting.pick(6, 3), "columns": 12}
     sizes = setting.pick((1_000, 4_000), (300,))
-    return [Cell({"forest": f, "rows": rows, **size}, setting.pick(3, 1)) for rows in sizes for f in FORESTS]
+    return [
+        Cell({"forest": f, "rows": rows, **size}, setting.pick(TIMED_REPEATS, 1))
+        for rows in sizes
+        for f in (*FORESTS, SERVICES)
+    ]
 
 
 def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
@@ -60,6 +73,8 @@ def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
     parties = {party: names[k :: len(PARTIES)] for k, party in enumerate(PARTIES)}
     frame = pa.table({name: X[:, i].astype(np.float32) for i, name in enumerate(names)})
     options: dict[str, Any] = {"n_estimators": params["trees"], "max_depth": params["depth"]}
+    if params["forest"] == SERVICES:
+        return _between_services(X.astype(np.float32), y, options, seed)
     make = FORESTS[params["forest"]]
     few = frame.slice(0, PREDICTED)
     make(parties=parties, random_state=seed, n_jobs=1, n_estimators=1, max_depth=1).fit(few, y[:PREDICTED])  # kernels
@@ -79,6 +94,26 @@ def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
         start = time.process_time()
         predict()
         found.append(_cost(way, time.process_time() - start, model.prediction_cost_))
+    return found
+
+
+def _between_services(X: NDArray[np.float32], y: NDArray[Any], options: Mapping[str, Any], seed: int) -> list[Row]:
+    """The same trainings over a coordinator and parties as processes of their own, led by the one or the other."""
+    rows = Split(X, X, y, y, classes=True)
+    columns = {party: list(range(X.shape[1]))[k :: len(PARTIES)] for k, party in enumerate(PARTIES)}
+    found, answers = [], []
+    with networked({"train": tables_of(rows, columns, test=False)}) as network:
+        for forest, lead in LED:
+            with network.rows("train", PARTIES, lead) as train:
+                FORESTS[forest](n_estimators=1, max_depth=1, random_state=seed).fit(train, y=f"{PARTIES[0]}.{LABEL}")
+                start = time.perf_counter()
+                model = FORESTS[forest](random_state=seed, **options).fit(train, y=f"{PARTIES[0]}.{LABEL}")
+                seconds = time.perf_counter() - start
+                answers.append(np.asarray(model.predict_proba(train)))
+            sent = model.cost_.bytes_sent + model.cost_.bytes_received
+            same = bool((answers[-1] == answers[0]).all())
+            what = f"{forest}, led by the {lead}"
+            found.append({"what": what, "seconds": seconds, "bytes": sent, "rounds": model.cost_.rounds, "same": same})
     return found
 
 
@@ -105,13 +140,30 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
     headings = ("rows", "training", "CPU s", "times open", "MB", "times open", "rounds", "what it hides")
     blocks.append(Table(headings, lines, f"RevFRF: keys of {LENGTH} bits; their making is in the CPU seconds."))
     lines = []
-    for way in [what for what in distinct(rows, "what") if what != "training"]:
-        own = select(rows, what=way, rows=sizes[-1])
+    in_process = [row for row in rows if row["forest"] != SERVICES]
+    for way in [what for what in distinct(in_process, "what") if what != "training"]:
+        own = select(in_process, what=way, rows=sizes[-1])
         lines.append([way, f"{1e3 * mean(values(own, 'cpu')) / PREDICTED:.2f}",
                       f"{mean(values(own, 'bytes')) / PREDICTED / 1e3:.2f}", f"{mean(values(own, 'rounds')):.0f}",
                       HIDES[way]])  # fmt: skip
     predicting = ("prediction", "CPU ms per row", "kB per row", "rounds", "what it hides")
     blocks.append(Table(predicting, lines, f"{PREDICTED} rows at once, forests of {sizes[-1]:,} rows."))
+    lines = []
+    for size in sizes:
+        services = select(rows, forest=SERVICES, rows=size)
+        for what in distinct(services, "what"):
+            own = select(services, what=what)
+            same = "-" if what.startswith(HIDDEN) else "yes" if all(values(own, "same")) else "NO"
+            lines.append(
+                [f"{size:,}", what, pm(values(own, "seconds"), 2), f"{mean(values(own, 'bytes')) / 1e6:.2f}",
+                 f"{mean(values(own, 'rounds')):.0f}", same]
+            )  # fmt: skip
+    over_tls = ("rows", "training", "wall s", "MB with the leader", "rounds", "answers as led by the coordinator")
+    caption = (
+        "Coordinator and parties as processes of their own on this machine, over gRPC with TLS. Hidden training has "
+        "limits of its own, so that its forest is another one."
+    )
+    blocks.append(Table(over_tls, lines, caption))
     names = [forest.split(" (")[0].split(":")[0] for forest in FORESTS]
     series = []
     for number, size in enumerate(sizes):
@@ -128,13 +180,15 @@ EXPERIMENT = Experiment(
     what=(
         f"Beyond the papers. Three parties with four columns each, two classes, 5 trees of depth 6, {BINS} bins "
         "(RevFRF: its own candidates), generated data; everything in one process and one thread, so CPU seconds are "
-        "those of all roles together."
+        "those of all roles together. Beside it the same between services, led by the coordinator and by the label "
+        "holder."
     ),
     sets=(),
     stand_ins=(),
     cells=cells,
     measure=measure,
     report=report,
+    minutes=10,
     parallel=False,
-    version=3,
+    version=4,
 )

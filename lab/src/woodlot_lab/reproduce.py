@@ -34,6 +34,10 @@ def reproduce(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes for what may run side by side; default: cores.")
     ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Measure again what was timed on a busy machine.")] = False,
+    pages: Annotated[
+        bool, typer.Option("--pages", help="Write the pages of what is measured in the folder; measure nothing.")
+    ] = False,
     show_list: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
 ) -> None:
     """Reproduce tables and figures of the papers on real data.
@@ -62,13 +66,25 @@ def reproduce(
         *(["--stand-ins"] if stand_ins else []),
         *(["--quick"] if quick else []),
     ]
+    if not (pages or quick or stand_ins):
+        expected = _lasts(sum(experiment.minutes for experiment in chosen))
+        typer.echo(f"a full run takes {expected} on two cores, less what {out} has already", err=True)
     with (
         _progress() as tell,
-        Runner(DataSource(data, stand_ins), out, quick=quick, jobs=jobs, most_repeats=repeats, tell=tell) as runner,
+        Runner(
+            DataSource(data, stand_ins),
+            out,
+            quick=quick,
+            jobs=jobs,
+            most_repeats=repeats,
+            again=again,
+            measuring=not pages,
+            tell=tell,
+        ) as runner,
     ):
         for experiment in chosen:
             outcome = runner.run(experiment)
-            fewer = [f"--repeats {repeats}"] if outcome.shortened else []  # where it is no fewer, nothing was left out
+            fewer = [f"--repeats {outcome.repeats}"] if outcome.shortened and outcome.repeats else []
             page = write_page(outcome, out, " ".join(["woodlot reproduce", experiment.name, *options, *fewer]))
             typer.echo(f"{experiment.name}: {page}")
             for name, why in outcome.missing.items():
@@ -82,9 +98,15 @@ def _list() -> None:
 
     for name in MODULES:
         shows = [item.title for item in ITEMS.values() if item.experiment == name]
-        typer.echo(f"{name:24}  {find(name).title}")
+        experiment = find(name)
+        typer.echo(f"{name:24}  {experiment.title}: {_lasts(experiment.minutes)}")
         for title in shows or ["beyond the papers"]:
             typer.echo(f"{'':24}    {title}")
+
+
+def _lasts(minutes: float) -> str:
+    """How long something takes on two cores."""
+    return f"about {minutes:.0f} min" if minutes < 100 else f"about {minutes / 60:.0f} h"
 
 
 @contextmanager

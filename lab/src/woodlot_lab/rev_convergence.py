@@ -109,4 +109,5 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     report=report,
+    minutes=30,
 )

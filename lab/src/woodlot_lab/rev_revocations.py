@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, mean_squared_error, r2_score, recall_score
 
 import woodlot as wl
@@ -26,6 +27,7 @@ from woodlot_lab.experiment import (
     Verdict,
     judge,
 )
+from woodlot_lab.extra_trees import PRIVATE_EPSILON, private_forest
 from woodlot_lab.forests import Split, central, features, filled, split
 from woodlot_lab.statistics import curve, distinct, mean, pm, select, values
 
@@ -33,6 +35,13 @@ TREES, DEPTH = 100, 10
 LEAVERS = 5
 NON_FED, EXACT, REVFRF = "Non.Fed", "exact splits", "RevFRF"
 METHODS = (NON_FED, EXACT, REVFRF)
+NOISE, RANDOM = "forest with noise", "random decision trees"
+BESIDE = (NOISE, RANDOM)
+"""In the place of the two other systems of Table 4, of which there is no public code."""
+CLIENTS = 3
+"""Of the forest with noise, over whom the rows are divided."""
+CLOSE = {"classes": 1.0, "targets": 5.0}
+"""Points of accuracy, or per cent of the error, that count as the same in Table 4."""
 CLASSES = ("adult", "bank_full", "drug_consumption_heroin_ever", "wine_quality_white")
 TARGETS = ("superconduct_subset", "appliance_energy", "insurance_coil2000", "online_news_subset")
 MEASURES = {"classes": ("acc", "rr", "f1"), "targets": ("mse", "mae", "r2")}
@@ -57,8 +66,11 @@ PAPER: Mapping[str, Mapping[str, tuple[float, ...]]] = {
                            REVFRF: (1433.06, 1442.01, 1439.91, 1443.31, 1449.98, 1456.81)},
 }  # fmt: skip
 """ACC in per cent and MSE, with 0 to 5 participants revoked; 0.65 is as printed."""
-TABLE_4: Mapping[str, tuple[float, float, float]] = {"adult": (78.87, 85.25, 85.26), "bank_full": (86.55, 90.5, 90.77)}
-"""Accuracy in per cent of the paper's [23], [29] and RevFRF."""
+TABLE_4: Mapping[str, tuple[float, ...]] = {
+    "adult": (85.63, 78.87, 85.25, 85.26), "bank_full": (90.97, 86.55, 90.5, 90.77),
+    "superconduct_subset": (27.01, 35.75, 27.17, 27.05),
+}  # fmt: skip
+"""Accuracy in per cent, or error, of the original forest, the paper's [23], [29] and RevFRF."""
 
 
 def cells(setting: Setting) -> list[Cell]:
@@ -66,7 +78,10 @@ def cells(setting: Setting) -> list[Cell]:
     size = {"trees": setting.pick(TREES, 10), "depth": setting.pick(DEPTH, 6)}
     if setting.quick:
         size["rows"] = 2_000
-    return [Cell({"set": s, "method": m, **size}, setting.pick(5, 1)) for s in setting.sets for m in METHODS]
+    repeats = setting.pick(5, 1)
+    found = [Cell({"set": s, "method": m, **size}, repeats) for s in setting.sets for m in METHODS]
+    beside = [name for name in setting.sets if name in TABLE_4 or setting.quick]
+    return found + [Cell({"set": s, "method": m, **size}, repeats) for s in beside for m in BESIDE]
 
 
 def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
@@ -75,6 +90,9 @@ def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
     n = rows.train.shape[1]
     leavers = np.random.default_rng(seed).permutation(n)[: min(LEAVERS, n - 2)].tolist()
     size = {"n_estimators": params["trees"], "max_depth": params["depth"]}
+    if params["method"] in BESIDE:
+        model = _beside(rows, params["method"], seed, params["trees"])
+        return [{"revoked": 0, **_quality(model.predict(rows.test), rows)}]
     if params["method"] != NON_FED:
         return _leaving(rows, leavers, _maker(rows, params["method"], seed, size))
     found: list[Row] = []
@@ -83,6 +101,18 @@ def measure(params: Params, seed: int, data: DataSource) -> Sequence[Row]:
         model, fair = central(rows.only(left), seed, **size)
         found.append({"revoked": gone, **_quality(model.predict(fair.test), fair)})
     return found
+
+
+def _beside(rows: Split, method: str, seed: int, trees: int) -> Any:
+    """A forest as the other systems of Table 4 grow them.
+
+    [23] adds noise to its counts; Woodlot's private forest does, too. [29] grows random decision trees, which do not
+    look at the classes, and encrypts what their leaves count, which changes no answer.
+    """
+    if method == NOISE:
+        return private_forest(rows, PRIVATE_EPSILON, CLIENTS, seed)
+    kind = ExtraTreesClassifier if rows.classes else ExtraTreesRegressor
+    return kind(trees, max_features=1, min_samples_leaf=5, random_state=seed, n_jobs=1).fit(rows.train, rows.y_train)
 
 
 def _maker(rows: Split, method: str, seed: int, size: Mapping[str, Any]) -> Callable[..., Any]:
@@ -144,11 +174,14 @@ def report(rows: Sequence[Row], setting: Setting) -> Report:
     told = [name for name in setting.sets if name in TABLE_4]
     if told:
         blocks.append(_table_4(rows, told))
-        close = [abs(_mean(rows, n, REVFRF, 0, "acc") - _mean(rows, n, NON_FED, 0, "acc")) for n in told]
+        lost = {m: {n: _lost(rows, n, m) for n in told} for m in (REVFRF, RANDOM, NOISE)}
+        close = [abs(lost[REVFRF][n]) < CLOSE[SPECS[n].task] for n in told]
+        worse = [lost[NOISE][n] > max(lost[REVFRF][n], 0) + CLOSE[SPECS[n].task] for n in told]
+        text = "; ".join(f"{n} " + ", ".join(f"{m} {lost[m][n]:+.1f}" for m in lost) for n in told)
         verdicts.append(
             judge("rev-table-4", "RevFRF is as accurate as the original forest, unlike a forest with noise",
-                  (False, max(close) < 1.0), f"our half of it: at most {max(close):.2f} points from scikit-learn on "
-                  f"{' and '.join(told)}")
+                  (all(close) and all(worse), all(close) or any(worse)),
+                  "lost against the original forest, in points of accuracy or per cent of the error: " + text)
         )  # fmt: skip
     return Report(blocks, verdicts)
 
@@ -164,7 +197,7 @@ def _digits(name: str, what: str) -> int:
 def _quality_table(rows: Sequence[Row], names: Sequence[str], task: str) -> Table:
     lines = []
     for name in names:
-        for revoked in distinct(select(rows, set=name), "revoked"):
+        for revoked in distinct(select(rows, set=name, method=NON_FED), "revoked"):
             line = [name, str(revoked)]
             for what in MEASURES[task]:
                 for method in METHODS:
@@ -185,16 +218,10 @@ def _quality_table(rows: Sequence[Row], names: Sequence[str], task: str) -> Tabl
     )
 
 
-def _worse(rows: Sequence[Row], name: str, revoked: int) -> float:
-    """How much worse the federated forest is: points of accuracy, or per cent of the error."""
-    what = MEASURES[SPECS[name].task][0]
-    ours, theirs = (_mean(rows, name, method, revoked, what) for method in (REVFRF, NON_FED))
-    return theirs - ours if what == "acc" else 100 * (ours / theirs - 1)
-
-
 def _within(rows: Sequence[Row], names: Sequence[str], item: str, task: str) -> Verdict:
     unit = "points of accuracy" if task == "classes" else "per cent of MSE"
-    worst = {name: max(_worse(rows, name, r) for r in distinct(select(rows, set=name), "revoked")) for name in names}
+    gone = {name: distinct(select(rows, set=name, method=REVFRF), "revoked") for name in names}
+    worst = {name: max(_lost(rows, name, REVFRF, r) for r in gone[name]) for name in names}
     close = [name for name in names if worst[name] < 1.0]
     return judge(
         item,
@@ -225,16 +252,27 @@ def _loss(rows: Sequence[Row], names: Sequence[str], item: str, task: str) -> Ve
     return judge(item, claim, (all(small), any(small)), "loss with five leavers, drawn at random: " + ", ".join(text))
 
 
+def _lost(rows: Sequence[Row], name: str, method: str, revoked: int = 0) -> float:
+    """What a method loses against the original forest: points of accuracy, or per cent of the error."""
+    what = MEASURES[SPECS[name].task][0]
+    ours, theirs = (_mean(rows, name, m, revoked, what) for m in (method, NON_FED))
+    return theirs - ours if what == "acc" else 100 * (ours / theirs - 1)
+
+
 def _table_4(rows: Sequence[Row], names: Sequence[str]) -> Table:
-    lines = [
-        [name, f"{_mean(rows, name, NON_FED, 0, 'acc'):.2f}", f"{_mean(rows, name, REVFRF, 0, 'acc'):.2f}",
-         *(f"{value:g}" for value in TABLE_4[name])]
-        for name in names
-    ]  # fmt: skip
+    lines = []
+    for name in names:
+        what = MEASURES[SPECS[name].task][0]
+        own = (values(select(rows, set=name, method=m, revoked=0), what) for m in (NON_FED, NOISE, RANDOM, REVFRF))
+        lines.append([name, HEADINGS[what], *(pm(sample, 2) for sample in own), *(f"{x:g}" for x in TABLE_4[name])])
+    paper = ("original", "[23], noise", "[29]", "RevFRF")
     return Table(
-        ("data set", "Non.Fed, ours", "RevFRF, ours", "paper's [23] (noise)", "paper's [29]", "paper's RevFRF"),
+        ("data set", "", NON_FED, NOISE, RANDOM, REVFRF, *(f"paper: {label}" for label in paper)),
         lines,
-        "Table 4, accuracy in per cent. The two other systems have no public code: their numbers are the paper's.",
+        "Table 4. The two other systems have no public code; in their place stand forests of their kind. With noise: "
+        f"Woodlot's private forest, a total epsilon of {PRIVATE_EPSILON:g} over {CLIENTS} clients. Random decision "
+        "trees: splits that do not look at the classes, leaves of at least 5 rows; [29] encrypts their counts, which "
+        "changes no answer. The paper's errors are in another unit.",
     )
 
 
@@ -268,6 +306,7 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     report=report,
+    minutes=60,
     notes={
         "superconduct_subset": "4,252 of 21,263 rows; the paper's MSE of 995, R2 0.22, is far above what forests reach "
         "on this set",

@@ -159,5 +159,6 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     report=report,
+    minutes=25,
     parallel=False,
 )

@@ -13,11 +13,20 @@ from pathlib import Path
 
 from woodlot.exceptions import DataError
 from woodlot_lab.data import DataSource, MissingDataError
-from woodlot_lab.experiment import Cell, Experiment, Params, Report, Row, Setting
+from woodlot_lab.experiment import (
+    LOAD,
+    Cell,
+    Experiment,
+    Params,
+    Report,
+    Row,
+    Setting,
+    Timing,
+    timed_amid_others,
+    timing,
+)
 from woodlot_lab.store import Store
 
-LOAD = "load"
-"""The column with the machine's load average when times had been measured: others may have used it too."""
 Tell = Callable[[str, int, int, str], None]
 """Told of progress: experiment, finished and all measurements, what was finished last."""
 
@@ -35,6 +44,15 @@ class Outcome:
     """Data sets that are not at hand, and why."""
     shortened: bool = False
     """Whether fewer repeats were measured than declared."""
+    timing: Timing | None = None
+    """How times were measured; None where none were."""
+    unmeasured: tuple[str, ...] = ()
+    """Cells of which not even one repeat is at hand; then there is nothing to report."""
+
+    @property
+    def repeats(self) -> int:
+        """Repeats of the cell that has most."""
+        return len({row["repeat"] for row in self.rows})
 
 
 class Runner:
@@ -52,6 +70,10 @@ class Runner:
         Processes for repeats that may run beside each other.
     most_repeats : int, optional
         At most so many repeats of a cell.
+    again : bool
+        Whether to measure again what was timed on a busy machine.
+    measuring : bool
+        Whether to measure what is not measured yet, or only report what is.
     tell : callable
         Is told of progress.
 
@@ -65,6 +87,8 @@ class Runner:
         quick: bool = False,
         jobs: int | None = None,
         most_repeats: int | None = None,
+        again: bool = False,
+        measuring: bool = True,
         tell: Tell = lambda *_: None,
     ) -> None:
         self.source = source
@@ -72,6 +96,8 @@ class Runner:
         self.quick = quick
         self.jobs = jobs or os.cpu_count() or 1
         self.most_repeats = most_repeats
+        self.again = again
+        self.measuring = measuring
         self.tell = tell
         self._pool: ProcessPoolExecutor | None = None
 
@@ -99,10 +125,21 @@ class Runner:
             raise DataError(f"{experiment.name}: no data set is at hand; {'; '.join(missing.values())}")
         planned = experiment.cells(setting)
         cells = [Cell(cell.params, min(cell.repeats, self.most_repeats or cell.repeats)) for cell in planned]
-        rows = self._measure(experiment, cells)
-        return Outcome(
-            experiment, setting, self.source, rows, experiment.report(rows, setting), missing, cells != list(planned)
+        store = self._measure(experiment, cells)
+        # what a former run has measured beyond most_repeats is left out, so that all cells have as many
+        found = [
+            [row for repeat in range(cell.repeats) for row in store.rows(cell.key(experiment, repeat)) or ()]
+            for cell in cells
+        ]
+        rows = [row for own in found for row in own]
+        empty = tuple(describe(cell.params) for cell, own in zip(cells, found, strict=True) if not own)
+        report = Report([]) if empty else experiment.report(rows, setting)
+        short = any(
+            store.rows(cell.key(experiment, repeat)) is None or repeat >= limited.repeats
+            for cell, limited in zip(planned, cells, strict=True)
+            for repeat in range(cell.repeats)
         )
+        return Outcome(experiment, setting, self.source, rows, report, missing, short, timing(found), empty)
 
     def _missing(self, names: Sequence[str]) -> dict[str, str]:
         missing = {}
@@ -113,10 +150,12 @@ class Runner:
                 missing[name] = str(error)
         return missing
 
-    def _measure(self, experiment: Experiment, cells: Sequence[Cell]) -> list[Row]:
+    def _measure(self, experiment: Experiment, cells: Sequence[Cell]) -> Store:
         todo = {cell.key(experiment, repeat): (cell.params, repeat) for cell in cells for repeat in range(cell.repeats)}
         store = Store(self.folder, experiment.name, experiment.version)
-        waiting = {key: task for key, task in todo.items() if store.rows(key) is None}
+        if not self.measuring:
+            return store
+        waiting = {key: task for key, task in todo.items() if not self._stands(store.rows(key))}
         done = len(todo) - len(waiting)
         self.tell(experiment.name, done, len(todo), "")
         for key, rows in self._results(experiment, waiting):
@@ -126,7 +165,11 @@ class Runner:
             done += 1
             self.tell(experiment.name, done, len(todo), describe(params, repeat))
         store.close()
-        return [row for key in todo for row in store.rows(key) or ()]
+        return store
+
+    def _stands(self, rows: list[Row] | None) -> bool:
+        """Whether a measurement need not be made again."""
+        return rows is not None and not (self.again and any(timed_amid_others(row) for row in rows))
 
     def _results(
         self, experiment: Experiment, waiting: dict[str, tuple[Params, int]]
@@ -176,6 +219,7 @@ def measure(name: str, params: Params, repeat: int, source: DataSource) -> list[
     return list(find(name).measure(params, repeat, source))
 
 
-def describe(params: Params, repeat: int) -> str:
-    """A cell in a few words."""
-    return ", ".join([*(f"{name} {value}" for name, value in params.items()), f"repeat {repeat + 1}"])
+def describe(params: Params, repeat: int | None = None) -> str:
+    """A cell, or one repeat of it, in a few words."""
+    words = [f"{name} {value}" for name, value in params.items()]
+    return ", ".join(words if repeat is None else [*words, f"repeat {repeat + 1}"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from woodlot_lab.catalogue import MODULES
-from woodlot_lab.experiment import Table
+from woodlot_lab.experiment import Status, Table
 from woodlot_lab.page import markdown
 from woodlot_lab.papers import BEYOND, ITEMS, PAPERS, Item
 
@@ -31,9 +32,16 @@ def write_summary(folder: Path) -> Path:
     others = [page for page in sorted(folder.glob("*.md")) if page.name != SUMMARY and page.stem not in MODULES]
     if others:
         parts += ["## Other measurements", "\n".join(f"- [{_heading(page)}]({page.name})" for page in others)]
+    parts.insert(1, _counted([row for part in parts for row in part.splitlines()]))
     path = folder / SUMMARY
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
+
+
+def _counted(lines: Sequence[str]) -> str:
+    """How many verdicts there are of each kind."""
+    counts = ", ".join(f"{sum(f'| **{kind}**' in line for line in lines)} {kind}" for kind in get_args(Status))
+    return f"Verdicts: {counts}. *Not judged*: times that were measured too few times, or on a busy machine."
 
 
 def _found(folder: Path) -> dict[str, dict[str, Any]]:
@@ -48,6 +56,8 @@ def _found(folder: Path) -> dict[str, dict[str, Any]]:
 
 def _rows(key: str, item: Item, found: dict[str, dict[str, Any]]) -> list[list[str]]:
     name = item.experiment
+    if item.page is not None:
+        return [[item.label, item.about, "measured", item.note, f"[{item.page}]({item.page}.md)"]]
     if name is None:
         return [[item.label, item.about, "-", item.note, ""]]
     if name not in found:
@@ -56,7 +66,10 @@ def _rows(key: str, item: Item, found: dict[str, dict[str, Any]]) -> list[list[s
     short = " (short run)" if found[name]["quick"] else ""
     verdicts = [v for v in found[name]["verdicts"] if v["item"] == key]
     if not verdicts:
-        return [[item.label, item.about, "measured" + short, item.note, page]]
+        timing = found[name].get("timing") or {"sound": True}
+        if timing["sound"]:
+            return [[item.label, item.about, "measured" + short, item.note, page]]
+        return [[item.label, item.about, "**not judged**" + short, f"to be measured again: {timing['why']}", page]]
     rows = []
     for number, verdict in enumerate(verdicts):
         note = f". Not covered: {item.note}" if item.note and number == 0 else ""
