@@ -14,6 +14,10 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
+# Compiled Python is kept, also where the environment says otherwise, as many containers do: else every process of the
+# tests would compile all that it imports, which takes two thirds of its start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
@@ -27,12 +31,12 @@ demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to
 
 # More workers than cores: tests of services wait for their processes a third of the time.
 test: $(VENV)/dev.stamp ## the tests of every part, in about 9 minutes on two cores, set-up included
-	@$(BIN)/python tests/compile_kernels.py
+	@$(BIN)/python tests/compile_first.py
 	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
 
 # The pulled cable needs network namespaces of its own, and finds the moment by polling: it runs in `make test-faults`.
 test-all: $(VENV)/dev.stamp ## what `make test` leaves out: long tests, and processes killed everywhere; at most 45 minutes
-	@$(BIN)/python tests/compile_kernels.py
+	@$(BIN)/python tests/compile_first.py
 	$(BIN)/pytest -m 'slow or faults' -n 3 --dist loadfile --ignore tests/browser --ignore tests/faults/test_network.py \
 		$(HANGS) $(PYTEST_ARGS)
 
