@@ -37,10 +37,11 @@ test: $(VENV)/dev.stamp ## the tests of every part, in at most 7 minutes on two 
 
 # The pulled cable needs network namespaces of its own, and finds the moment by polling: it runs in `make test-faults`.
 # That also tries every place where a process can die, of which one in three is tried here.
+# Files come in their own order, not those of many tests first: the longest have few, and would be left for the end.
 test-all: export WOODLOT_FAULTS_ONE_OF := 3
 test-all: $(VENV)/dev.stamp ## what `make test` leaves out: long tests, and processes killed everywhere; at most 45 minutes
 	@$(BIN)/python tests/compile_first.py
-	$(BIN)/pytest -m 'slow or faults' -n 3 --dist loadfile --ignore tests/browser --ignore tests/faults/test_network.py \
+	$(BIN)/pytest -m 'slow or faults' -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/browser --ignore tests/faults/test_network.py \
 		$(HANGS) $(PYTEST_ARGS)
 
 test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about a minute
