@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BROWSER_SECONDS := 600
 SOAK_MINUTES ?= 30
-# A test that hangs fails after five minutes, with the stacks of all threads.
-HANGS := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
+# A test that hangs ends with the stacks of all threads, and its worker with it. What tests wait for has limits of its own,
+# of five minutes and more, which come first: then one test fails and says what it has waited for.
+HANGS := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py lab/benchmarks/*.py)))
 
 # Both names of the same file: pip has moved the pins of what builds a package to an option of their own.
@@ -13,6 +14,10 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
+
+# Compiled Python is kept, also where the environment says otherwise, as many containers do: else every process of the
+# tests would compile all that it imports, which takes two thirds of its start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -26,14 +31,17 @@ demo: $(VENV)/run.stamp ## a federated forest over two parties, from training to
 	@$(BIN)/woodlot demo
 
 # More workers than cores: tests of services wait for their processes a third of the time.
-test: $(VENV)/dev.stamp ## the tests of every part, in about 9 minutes on two cores, set-up included
-	@$(BIN)/python tests/compile_kernels.py
+test: $(VENV)/dev.stamp ## the tests of every part, in at most 7 minutes on two cores, set-up included
+	@$(BIN)/python tests/compile_first.py
 	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
 
 # The pulled cable needs network namespaces of its own, and finds the moment by polling: it runs in `make test-faults`.
+# That also tries every place where a process can die, of which one in three is tried here.
+# Files come in their own order, not those of many tests first: the longest have few, and would be left for the end.
+test-all: export WOODLOT_FAULTS_ONE_OF := 3
 test-all: $(VENV)/dev.stamp ## what `make test` leaves out: long tests, and processes killed everywhere; at most 45 minutes
-	@$(BIN)/python tests/compile_kernels.py
-	$(BIN)/pytest -m 'slow or faults' -n 3 --dist loadfile --ignore tests/browser --ignore tests/faults/test_network.py \
+	@$(BIN)/python tests/compile_first.py
+	$(BIN)/pytest -m 'slow or faults' -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/browser --ignore tests/faults/test_network.py \
 		$(HANGS) $(PYTEST_ARGS)
 
 test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about a minute

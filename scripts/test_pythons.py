@@ -21,11 +21,14 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST = (3, 11)
+AT_ONCE = 2
+"""Environments in which everything is tried at the same time."""
 NEWEST = (3, 20)
 """Names up to this one are looked for on PATH; it is no limit of what Woodlot runs on."""
 
@@ -136,18 +139,21 @@ def quick_start() -> str:
     return "".join(blocks)
 
 
-def step(words: str, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+def step(who: str, words: str, command: list[str], folder: Path, environment: dict[str, str]) -> None:
     """Run one command, and show its output only if it fails."""
     begun = time.monotonic()
     done = subprocess.run(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    print(
-        f"  {words:32} {'passed' if done.returncode == 0 else 'FAILED'} in {time.monotonic() - begun:.0f} s", flush=True
-    )
+    tell(who, f"{words:36} {'FAILED' if done.returncode else 'passed'} in {time.monotonic() - begun:.0f} s")
     if done.returncode:
-        print(done.stdout, flush=True)
+        tell(who, done.stdout)
         raise FailedError
+
+
+def tell(who: str, words: str) -> None:
+    """Print whole lines, whoever else prints at the same time."""
+    print(f"{who + ':':32} {words}\n", end="", flush=True)
 
 
 def versions(python: str, environment: dict[str, str]) -> str:
@@ -160,7 +166,7 @@ def versions(python: str, environment: dict[str, str]) -> str:
     return ", ".join(f"{name} {installed.get(name, 'missing')}" for name in direct)
 
 
-def tried(interpreter: Interpreter, constraints: str) -> str:
+def tried(who: str, interpreter: Interpreter, constraints: str) -> str:
     """Install into a fresh environment and try everything; return what was installed."""
     # No constraints and no paths of whoever calls: this is the environment of a new user.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "VIRTUAL_ENV"))}
@@ -176,21 +182,21 @@ def tried(interpreter: Interpreter, constraints: str) -> str:
         python = str(place / "environment" / "bin" / "python")
         pip = [python, "-m", "pip", "install", "--quiet"]
         elsewhere = place / "empty"
-        step("a fresh environment", [interpreter.path, "-m", "venv", str(place / "environment")], elsewhere, kept)
-        step("pip install .", [*pip, str(ROOT)], elsewhere, kept)
+        step(who, "a fresh environment", [interpreter.path, "-m", "venv", str(place / "environment")], elsewhere, kept)
+        step(who, "pip install .", [*pip, str(ROOT)], elsewhere, kept)
         words = versions(python, kept)
-        print(f"  {words}", flush=True)
-        step("the README's quick start", [python, "-W", "error", str(place / "quick_start.py")], elsewhere, kept)
-        step("woodlot --help", [str(Path(python).with_name("woodlot")), "--help"], elsewhere, kept)
+        tell(who, words)
+        step(who, "the README's quick start", [python, "-W", "error", str(place / "quick_start.py")], elsewhere, kept)
+        step(who, "woodlot --help", [str(Path(python).with_name("woodlot")), "--help"], elsewhere, kept)
         demo = [str(Path(python).with_name("woodlot")), "demo", "--rows", "1500", "--trees", "20"]
-        step("a federation between processes", demo, elsewhere, kept)
-        step("pip install " + " ".join(TOOLS), [*pip, *TOOLS], elsewhere, kept)
+        step(who, "a federation between processes", demo, elsewhere, kept)
+        step(who, "pip install " + " ".join(TOOLS), [*pip, *TOOLS], elsewhere, kept)
         pytest = [python, "-m", "pytest", "-n", "2", "--dist", "worksteal", *TESTS]
-        # a test that hangs fails after five minutes, with the stacks of all threads
-        pytest += ["-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true"]
+        # a test that hangs ends with the stacks of all threads
+        pytest += ["-o", "faulthandler_timeout=1200", "-o", "faulthandler_exit_on_timeout=true"]
         if constraints:  # old releases use what the newest pytest and click warn of
             pytest += ["-o", "filterwarnings=default"]
-        step(f"tests of {len(TESTS)} files", pytest, ROOT, kept)
+        step(who, f"tests of {len(TESTS)} files", pytest, ROOT, kept)
         return words
 
 
@@ -201,11 +207,13 @@ def main() -> None:
         sys.exit("No Python from 3.11 on that can make environments. Name one: PYTHONS=python3.12 make test-pythons")
     runs = [(one.name, one, "") for one in found]
     runs.insert(1, (f"{found[0].name}, lowest versions", found[0], lowest()))
+    # Installing and compiling keep one core busy, so two go side by side.
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        ends = [(name, pool.submit(tried, name, interpreter, constraints)) for name, interpreter, constraints in runs]
     told, failed = [], 0
-    for name, interpreter, constraints in runs:
-        print(f"{name} ({interpreter.path})", flush=True)
+    for name, end in ends:
         try:
-            told.append(f"passed  {name}: {tried(interpreter, constraints)}")
+            told.append(f"passed  {name}: {end.result()}")
         except FailedError:
             failed += 1
             told.append(f"FAILED  {name}")

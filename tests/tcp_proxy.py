@@ -57,7 +57,7 @@ class TcpProxy:
         self._do(self._listen())
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(300)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -72,12 +71,6 @@ def warm() -> None:
     """Compile in this process what the others then find in the cache."""
     tables = {party: held["customers"] for party, held in small_tables().items()}
     wl.FederatedForestClassifier(**FOREST).fit(wl.Federation.local(tables, id="id"), y="bank.late")  # type: ignore[arg-type]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Children:

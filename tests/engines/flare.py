@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine_world import START_SECONDS, Children, free_port
+from engine_world import START_SECONDS, Children
+from ports import free_port
 from processes import wait_until
 
 TESTS = Path(__file__).resolve().parents[1]

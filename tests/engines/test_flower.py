@@ -24,7 +24,6 @@ from engine_world import (
     PARTIES,
     START_SECONDS,
     Children,
-    free_port,
     make_world,
     order,
     warm,
@@ -33,6 +32,7 @@ from engine_world import (
     write_party,
 )
 from one_process import forest_id, grow_here
+from ports import free_port
 from processes import wait_until
 from world import World
 

@@ -145,7 +145,8 @@ def test_no_weight_travels() -> None:
     fed = wl.Federation.local(tables(), layout="rows")
     with captured() as messages:
         forest(oob_score=True).fit(fed, "late", sample_weight="care", exclude=["amount"])
-    assert found({"weights": list(floats(WEIGHTS))}, messages) == {}
+    # masked vectors are 860 kB of random bytes, in which one needle of four bytes is found in one of some twenty runs
+    assert found({"weights": list(floats(WEIGHTS))}, messages, short_hits=3) == {}
 
 
 BAD: list[tuple[dict[str, Any], Any, str]] = [

@@ -107,7 +107,7 @@ def test_the_order_of_rows_changes_the_last_digits_only() -> None:
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), rtol=1e-9)
 
 
-@pytest.mark.parametrize("load", [load_digits, load_wine, load_breast_cancer])
+@pytest.mark.parametrize("load", [pytest.param(load_digits, marks=pytest.mark.slow), load_wine, load_breast_cancer])
 def test_accuracy_by_default_is_scikit_learns(load: Any) -> None:
     """As many rows right as at the optimum, but for one in a hundred; and probabilities are its own."""
     X, y = load(return_X_y=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from frame_proxy import FrameProxy, Seen
-from kill_stage import Stage
+from kill_stage import ONE_OF, Stage
 from processes import Processes, processes, wait_until
 from small_jobs import COORDINATOR
 from tally import Tally
@@ -318,7 +318,7 @@ def sweep(stage: FaultStage[Any], protocol: Protocol, tally: Tally, seed: int = 
     """Run a protocol with faults at its steps; everything must come out as without."""
     steps, expected = tried(stage, protocol)
     victims = (COORDINATOR, *dict.fromkeys(step.member for step in steps))
-    for faults in deal(steps, victims, protocol.every, seed):
+    for faults in deal(steps, victims, min(protocol.every * ONE_OF, len(steps)), seed):
         with tally.checking(protocol.proved, protocol.name) as noted:
             again = protocol.order(stage)
             stage.run_with(again, faults, noted)

@@ -58,7 +58,7 @@ def assert_targets_grow(case: HiddenCase) -> None:
     assert_same(case.grow_open(), case.grow_hidden(), answers_within=span * 2.0**-24)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(SEEDS)
 def test_targets_grow_the_open_forest(seed: int) -> None:
     assert_targets_grow(random_case(np.random.default_rng(seed), "targets"))

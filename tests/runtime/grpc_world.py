@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
+
 from woodlot.runtime.drivers.carried import Carrier, Numbered
 from woodlot.runtime.drivers.grpc_hub import Hub
 from woodlot.runtime.drivers.grpc_line import PartyLine, UserLine
@@ -45,7 +47,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority()
-        self.port = 0
+        self.port = free_port()
         self._coordinator = self.authority.issue("coordinator", "c")
         self.folder = folder
         self._stack = ExitStack()

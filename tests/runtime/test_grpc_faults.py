@@ -191,7 +191,7 @@ def test_a_carrier_that_is_closed_ends_its_wait_and_no_other(world: World) -> No
     asking = [Asking(carrier, 1, {"a": b"x"}) for carrier in carriers]
     carriers[0].close()
     with pytest.raises(LocalProtocolError, match="closed"):
-        asking[0].result(1.0)
+        asking[0].result(LOST / 2)  # before its wait would have ended by itself
     with pytest.raises(LocalProtocolError, match="closed"):
         ask(carriers[0], 2, {"a": b"x"})
     world.party("a")

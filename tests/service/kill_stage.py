@@ -6,6 +6,7 @@ again, so within one job it dies at every round.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -20,6 +21,9 @@ from woodlot.connected import ConnectedFederation
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.orders import Order
 from woodlot.runtime.journal import Journal
+
+ONE_OF = int(os.environ.get("WOODLOT_FAULTS_ONE_OF", "1"))
+"""Of the places where something can happen, one of so many is tried: `make test-faults` tries all."""
 
 U = TypeVar("U", bound=ConnectedFederation)
 
@@ -118,8 +122,8 @@ def kill_through(stage: Stage[Any], order: Order, victim: str, wanted: set[int])
 def kill_everywhere(
     stage: Stage[Any], make_order: Callable[[], Order], victim: str, total: int, step: int = 1
 ) -> list[str]:
-    """Run a job in which the victim dies at every place, or at every so many; returns it."""
-    order, places = make_order(), set(range(0, total, step))
+    """Run a job in which the victim dies at every place, or at every so many (`ONE_OF`); returns it."""
+    order, places = make_order(), set(range(0, total, step * ONE_OF))
     hit = kill_through(stage, order, victim, places)
     assert hit == {place for place in places if place <= stage.replies(victim, order.job)}
     return [order.job]

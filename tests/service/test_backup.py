@@ -259,7 +259,7 @@ def test_a_federation_goes_on_with_a_restored_party(tmp_path: Path, monkeypatch:
         folder.rename(tmp_path / "lost")
         restore_backup(out, folder, since="lost")
         world.start_party("bank")
-        assert world.parties["bank"].wait_connected(20)
+        world.wait_connected("bank")
         done = alice.client.finish(alice.client.submit(alice.predict_order(model)).job)
         assert done.state == "done"
         reply = decode(world.parties["bank"].answer(forgotten.job, 1, encode(opening)))

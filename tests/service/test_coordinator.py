@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from halts import HANGS
 from processes import small_tables, wait_until
 from small_jobs import PARTIES, train_order, user_of
 from typer.testing import CliRunner
@@ -114,7 +115,7 @@ def test_a_second_process_with_a_partys_key_raises_an_alarm(
     line = PartyLine(world.address, stolen.credentials, lambda job, number, request: b"")
     line.start()
     try:
-        assert noted.wait(20)
+        assert noted.wait(HANGS)
     finally:
         line.stop()
     assert "has connected as party 'bank', which was connected" in caplog.text

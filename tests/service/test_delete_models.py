@@ -103,7 +103,7 @@ def test_only_the_user_who_has_ordered_a_model_deletes_it(world: World) -> None:
         world.stop_party(name)
         world.settings[name]["policy"] = POLICY | {"train": ["alice", "bob"]}
         world.start_party(name)
-        assert world.parties[name].wait_connected(20)
+        world.wait_connected(name)
     model = trained(world)
     before = folders(world, model)
     with user_of(world, "bob") as bob, pytest.raises(PolicyError, match="only alice may delete it"):
@@ -115,7 +115,7 @@ def test_where_one_party_does_not_allow_it_none_erases_anything(world: World) ->
     world.stop_party("shop")
     world.settings["shop"]["policy"] = POLICY | {"protocols": ["align", "train", "predict"]}
     world.start_party("shop")
-    assert world.parties["shop"].wait_connected(20)
+    world.wait_connected("shop")
     model = trained(world)
     before = folders(world, model)
     with user_of(world) as alice, pytest.raises(JobFailed, match="does not list 'delete'"):

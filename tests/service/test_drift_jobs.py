@@ -130,7 +130,7 @@ def test_what_is_not_compared_is_named(tmp_path: Path) -> None:
         made.stop_party("shop")
         made.settings["shop"]["policy"]["protocols"] = KINDS
         made.start_party("shop")
-        assert made.parties["shop"].wait_connected(20)
+        made.wait_connected("shop")
         with pytest.raises(JobFailed, match="party 'shop': it has kept nothing of this training to compare"):
             model.drift(user)
         linear = wl.FederatedLogisticRegression(tol=0.1).fit(user, y="bank.late", exclude={"shop": ["home"]})

@@ -285,7 +285,7 @@ def test_a_party_that_requires_differential_privacy_refuses_and_nothing_is_spent
             made.settings[party].pop("privacy", None)
             made.settings[party] |= {"privacy": privacy} if privacy else {}
             made.start_party(party)
-            assert made.parties[party].wait_connected(20)
+            made.wait_connected(party)
 
         for party in ("bank", "shop"):
             restart(party, epsilon=2.0, required=True)

@@ -188,7 +188,7 @@ def restart(world: World, party: str, policy: dict[str, Any]) -> None:
     world.stop_party(party)
     world.settings[party]["policy"] = policy
     world.start_party(party)
-    assert world.parties[party].wait_connected(20)
+    world.wait_connected(party)
 
 
 @pytest.fixture(scope="module")

@@ -207,14 +207,14 @@ def test_a_party_that_does_not_list_it_forgets_nothing(world: World, user: Conne
     world.settings["shop"]["policy"]["protocols"] = KINDS[:-1]
     world.start_party("shop")
     try:
-        assert world.parties["shop"].wait_connected(20)
+        world.wait_connected("shop")
         with pytest.raises(WoodlotError, match="does not list 'forget'"):
             model.forget([FIRST_ID])
     finally:
         world.stop_party("shop")
         world.settings["shop"]["policy"]["protocols"] = KINDS
         world.start_party("shop")
-        assert world.parties["shop"].wait_connected(20)
+        world.wait_connected("shop")
 
 
 # --- everybody is killed ---

@@ -247,7 +247,7 @@ def test_while_the_leader_is_away_its_jobs_and_questions_wait(
         assert {model.model: model.leader for model in led.client.models()}[models[0]] == LEADER
     finally:
         world.start_party(LEADER)
-        assert world.parties[LEADER].wait_connected(20)
+        world.wait_connected(LEADER)
     monkeypatch.undo()
     assert waiting in ([(LEADER,)], [()])  # the coordinator notices a lost line within a moment
     assert led.client.finish(order.job).state == "done"

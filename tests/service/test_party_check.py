@@ -208,7 +208,7 @@ def test_the_way_to_the_coordinator(world: World, tmp_path: Path) -> None:
 def test_a_check_does_not_disturb_a_party_that_runs(world: World) -> None:
     world.start_party("shop")
     try:
-        assert world.parties["shop"].wait_connected(20)
+        world.wait_connected("shop")
         assert check_coordinator(world.party_config("shop")).state == "right"
         assert world.parties["shop"].connected
     finally:

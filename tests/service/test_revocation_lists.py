@@ -19,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
+from halts import HANGS
 from party_bench import Bench, play
 from typer.testing import CliRunner
 from world import World, running
@@ -292,7 +293,7 @@ def test_a_party_that_is_connected_gets_a_renewed_list(tmp_path: Path, monkeypat
     with running(world):
         wanted[0] = world.authority.renew_revocations().pem
         (tmp_path / "coordinator" / "identity" / "revoked.pem").write_bytes(wanted[0])
-        assert arrived.wait(30)
+        assert arrived.wait(HANGS)
         assert (tmp_path / "bank" / "identity" / "revoked.pem").read_bytes() == wanted[0]
 
 

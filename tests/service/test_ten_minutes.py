@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from halts import HANGS
+from ports import free_port
 from processes import wait_until
-from world import free_port
 
 import woodlot as wl
 

@@ -17,7 +17,7 @@ from woodlot.runtime.journal import Entry, JobJournal, Journal
 
 
 @pytest.mark.parametrize(
-    "data", [b"1794942369.70085", b"\x0070\x8070123\x00", b"\xffage\x01", b" late\x00", b"pages.late_"]
+    "data", [b"1794942369.70085", b"\x0070\x8070123\x00", b"\xffage\x01", b"\x80.age\x01", b" late\x00", b"pages.late_"]
 )
 def test_what_is_no_secret_is_not_taken_for_one(data: bytes) -> None:
     assert PRIVATE.search(data) is None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import random
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from halts import HANGS
+from ports import free_port
 
 from woodlot.identity.authority import Authority
 from woodlot.identity.identity import install, request
@@ -32,15 +32,6 @@ TRUSTED: dict[str, Any] = {"helpers": ["helper"], "key_services": ["keys"]}
 """Whom parties take as helper and key service, where there are such."""
 
 POLICY = PROTECTS | TRUSTED | {"train": ["alice"], "predict": ["alice", "bob"], "lead": ["coordinator", "holder"]}
-
-
-def free_port() -> int:
-    """A port that nobody has, and that the system gives to no connection while the coordinator is away from it."""
-    draw = random.SystemRandom()
-    while True:
-        port = draw.randrange(15_000, 32_000)  # connections get theirs from 32768 on
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 class World:
@@ -127,8 +118,12 @@ class World:
         self.start_coordinator()
         for name in self.settings:
             self.start_party(name)
-        for party in self.parties.values():
-            assert party.wait_connected(20)
+        self.wait_connected(*self.parties)
+
+    def wait_connected(self, *names: str) -> None:
+        """Wait until parties are connected."""
+        for name in names:
+            assert self.parties[name].wait_connected(HANGS), name
 
     def close(self) -> None:
         for name in list(self.parties):

@@ -19,8 +19,6 @@ from woodlot.identity.receipts import Receipt
 from woodlot.privacy.claims import PrivacyClaim
 from woodlot.runtime.audit import Disclosures
 
-Lines = Sequence[Sequence[str]]
-
 
 @dataclass(frozen=True)
 class CardSection:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from woodlot.crypto._libraries import gmp
 from woodlot.exceptions import IdentityError, PolicyError, RemoteProtocolError
 from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
@@ -35,7 +36,6 @@ from woodlot.jobs.revocable.revocable_orders import (
 )
 from woodlot.jobs.signers import is_signing_party
 from woodlot.jobs.tally import JobTally, log_end, log_taken
-from woodlot.protocols.core.asked_keys import need_library
 from woodlot.protocols.core.handling import takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.revocable import key_messages as keys_msg
@@ -201,7 +201,7 @@ class MemberJob(OpenedJob):
         if order.is_shared:
             holder = ShareHelper if home.role == "helper" else ShareService
             return holder(name, asked=self._told, book=home.store.shares(model), **listed, **member)
-        need_library()
+        gmp()  # refuses where encryption is not installed
         if home.role == "helper":
             return Helper(name, owners=lambda: self._part.columns, threads=home.n_jobs, **listed, **member)
         return KeyService(name, **member)

@@ -299,23 +299,6 @@ def coarse(bins: NDArray[np.int64], shift: int, missing: int) -> NDArray[np.int6
     return np.where(bins == missing, missing, bins >> shift)
 
 
-def coarsened(trees: OpenedTrees, min_cell: int) -> OpenedTrees:
-    """The same trees, had only cells been opened: in a node of m rows, at most ``m // min_cell`` of a column."""
-    most = np.maximum(trees.size[trees.pair_node] // min_cell, 1)
-    last, shift = trees.n_codes[trees.pair_column] - 1, np.zeros(len(most), np.int64)
-    while (finer := (last >> shift) + 1 > most).any():
-        shift += finer
-    lengths = trees.n_codes[trees.pair_column] + 1
-    place = np.arange(len(trees.counts)) - np.repeat(trees.pair_start, lengths)
-    missing = np.repeat(lengths - 1, lengths)
-    cell = np.where(place == missing, place, place >> np.repeat(shift, lengths)) + np.repeat(trees.pair_start, lengths)
-    counts = np.bincount(cell, trees.counts, minlength=len(cell)).astype(np.float64)
-    sums = trees.label_sums
-    if sums is not None:
-        sums = np.stack([np.bincount(cell, one, minlength=len(cell)) for one in sums])
-    return replace(trees, pair_shift=shift, counts=counts, label_sums=sums)
-
-
 def rows_of_nodes(trees: OpenedTrees, codes: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
     """The true rows of every node: for marking, and for what the label holder opens."""
     rows = {int(root): np.arange(trees.n_rows) for root in trees.roots}
@@ -341,31 +324,6 @@ def upper_part(trees: OpenedTrees, smallest: int) -> OpenedTrees:
         left=np.where(goes_on, trees.left, NO_NODE),
         right=np.where(goes_on, trees.right, NO_NODE),
         pair_node=trees.pair_node[kept],
-        pair_column=trees.pair_column[kept],
-        pair_start=np.cumsum(lengths[kept]) - lengths[kept],
-        pair_shift=trees.pair_shift[kept],
-        counts=trees.counts[cells],
-        label_sums=None if trees.label_sums is None else trees.label_sums[:, cells],
-    )
-
-
-def first_trees(trees: OpenedTrees, n_trees: int) -> OpenedTrees:
-    """The first trees alone."""
-    nodes = np.flatnonzero(trees.tree < n_trees)
-    place = np.append(np.full(len(trees.tree), NO_NODE), NO_NODE)
-    place[nodes] = np.arange(len(nodes))
-    kept = trees.tree[trees.pair_node] < n_trees
-    lengths = trees.n_codes[trees.pair_column] + 1
-    cells = np.repeat(kept, lengths)
-    return replace(
-        trees,
-        tree=trees.tree[nodes],
-        size=trees.size[nodes],
-        left=place[trees.left[nodes]],
-        right=place[trees.right[nodes]],
-        column=trees.column[nodes],
-        goes_left=trees.goes_left[nodes],
-        pair_node=place[trees.pair_node[kept]],
         pair_column=trees.pair_column[kept],
         pair_start=np.cumsum(lengths[kept]) - lengths[kept],
         pair_shift=trees.pair_shift[kept],

@@ -127,11 +127,6 @@ def _typed(source: str, types: tuple[tuple[str, str], ...]) -> str:
     return source
 
 
-def put_all(arrays: ArrayModule, *columns: Any) -> Any:
-    """Some arrays of int64 or uint64 and of one length, in one copy: it takes as long as a single short one."""
-    return arrays.put(np.stack([np.asarray(column).view(np.int64) for column in columns]))
-
-
 class RowBatch(NamedTuple):
     """Rows of some nodes."""
 
