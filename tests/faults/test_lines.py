@@ -115,7 +115,7 @@ def test_slow_lines(stage: Lines, delay: float, rate: int | None, tally: Tally) 
         least = delay * 2 * stage.replies("shop", job) if rate is None else (line.n_bytes - passed) / (2 * rate)
         assert time.monotonic() - began > least > 1.0  # it was slow
         noted["line with a delay of 150 ms" if delay else "line of 2 kB/s"] += 1
-        # Slow is not dead: a line that is taken for dead at every message would be opened again for each. Now and then a
+        # Slow is not dead: a line that is taken for dead at every message is opened again for each. Now and then a
         # process of a busy machine does not run for so long that its line is rightly opened again.
         assert line.n_connections - before < stage.replies("shop", job) / 4
         check(stage, job)
