@@ -96,6 +96,7 @@ reproduce: $(VENV)/dev.stamp ## the papers' experiments in short form, on genera
 docs: .venv-docs/stamp ## docs/who-sees-what.md from the messages, and the site into build/site; warnings are errors
 	.venv-docs/bin/python scripts/who_sees_what.py
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@.venv-docs/bin/python scripts/check_site.py
 	@echo "Open build/site/index.html"
 
 clean: ## remove .venv, caches and build products
