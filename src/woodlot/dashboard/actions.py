@@ -13,6 +13,7 @@ from typing import Any, Literal
 from woodlot.connected import ConnectedFederation, connect
 from woodlot.connected.connected_estimators import revocation_order
 from woodlot.connected.ordered_reports import Asked, HeldOut, ordered_report
+from woodlot.dashboard.forget_pages import Forgetting
 from woodlot.dashboard.watching import Watching
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.service.client import Client
@@ -94,6 +95,7 @@ class Actions:
         self.contributions: dict[str, Contribution] = {}
         self.evaluations: dict[str, Evaluation] = {}
         self.watching = Watching(self._client)
+        self.forgetting = Forgetting(self._client)
         with self._client() as client:
             self.user = client.identity.name
 

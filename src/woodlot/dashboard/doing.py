@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Depends, Form, Request
+from fastapi import Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from woodlot.connected.ordered_reports import HeldOut
-from woodlot.dashboard.choices import Chosen, choices_of, chosen_tables
+from woodlot.dashboard.choices import Chosen, Tables, choices_of
+from woodlot.dashboard.forget_pages import ForgetPages, why_kept
 from woodlot.dashboard.watching import why_not
 from woodlot.jobs.job_messages import ModelFacts
 
 if TYPE_CHECKING:
     from woodlot.dashboard.app import Pages
 
-Tables: TypeAlias = Annotated[Chosen, Depends(chosen_tables)]
-_PARTS = ("evaluation", "contribution", "explanation", "drift")
+_PARTS = ("evaluation", "contribution", "explanation", "drift", "forgotten")
 """Parts of a model's page that are renewed while something is computed, and their templates."""
 
 
@@ -39,6 +39,7 @@ class Doing:
         post("/models/{model}/evaluation", response_class=HTMLResponse)(self.evaluate)
         post("/models/{model}/explanation", response_class=HTMLResponse)(self.explain)
         post("/models/{model}/drift", response_class=HTMLResponse)(self.watch)
+        ForgetPages(pages, self._part)
         for name in _PARTS:
             pages.app.get(f"/models/{{model}}/{name}", response_class=HTMLResponse)(self._renewed(name))
 
@@ -55,14 +56,19 @@ class Doing:
     def asked(self, facts: ModelFacts) -> dict[str, Any]:
         """What was ordered of a model from here, and what forms offer: for its page."""
         actions, model = self._pages.actions, facts.model
-        shared = {"choices": choices_of(facts, self._pages.parties), "no_explanation": why_not(facts)}
+        shared = {
+            "choices": choices_of(facts, self._pages.parties),
+            "no_explanation": why_not(facts),
+            "no_forgetting": why_kept(facts),
+        }
         if actions is None:
-            return shared | {"contribution": None, "evaluation": None, "explained": None, "watched": None}
+            return shared | dict.fromkeys(("contribution", "evaluation", "explained", "watched", "forgotten"))
         return shared | {
             "contribution": actions.contributions.get(model),
             "evaluation": actions.evaluations.get(model),
             "explained": actions.watching.explained.get(model),
             "watched": actions.watching.watched.get(model),
+            "forgotten": actions.forgetting.forgotten.get(model),
         }
 
     def _tables(self, model: str, chosen: Chosen) -> dict[str, str]:

@@ -22,6 +22,7 @@ from cryptography import x509
 
 from woodlot.data.row_rules import RowRule
 from woodlot.exceptions import DataError, JournalError, ReceiptError, WoodlotError
+from woodlot.identity.erasure import ErasureReceipt
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt
 from woodlot.jobs import every_message  # noqa: F401 - every message must be known, or its disclosure would not be
@@ -322,12 +323,23 @@ class CoordinatorView(StateView):
                     found[job.job] = Receipt.parse(text.encode())
         return found
 
-    def receipt(self, job: str) -> tuple[Receipt, str]:
+    def erasures(self) -> dict[str, ErasureReceipt]:
+        """Receipts of forgotten rows by job, newest first; one that cannot be read is left out."""
+        found = {}
+        for job in (job for job in self.jobs() if outcome_of(job.kind) == "erasure"):
+            text = self.store.receipt(job.job)
+            if text is not None:
+                with suppress(ReceiptError):
+                    found[job.job] = ErasureReceipt.parse(text.encode())
+        return found
+
+    def receipt(self, job: str) -> tuple[Receipt | ErasureReceipt, str]:
         """A receipt, and what is wrong with it; nothing if it holds."""
         text = self.store.receipt(job)
         if text is None:
-            raise DataError(f"job {job!r} has no receipt: no party has left by it, or not yet")
-        receipt = Receipt.parse(text.encode())
+            raise DataError(f"job {job!r} has no receipt: no party and no rows have left by it, or not yet")
+        kind = ErasureReceipt if outcome_of(self.job(job).kind) == "erasure" else Receipt
+        receipt = kind.parse(text.encode())
         try:
             receipt.verify(self.identity.authority)
         except ReceiptError as error:
