@@ -101,10 +101,12 @@ class Doing:
         label: Annotated[str, Form()],
         held_out: Annotated[float | None, Form(gt=0, lt=1)] = None,
         seed: Annotated[int, Form(ge=0)] = 0,
+        allow_two: Annotated[bool, Form()] = False,
     ) -> HTMLResponse:
         """Begin to have the parties with labels say how good a model is."""
         rows = None if held_out is None else HeldOut(held_out, seed)
-        self._pages.acting(request).evaluate(model, self._tables(model, chosen), label, rows)
+        actions = self._pages.acting(request)
+        actions.evaluate(model, self._tables(model, chosen), label, rows, allow_two=allow_two)
         return self._part("evaluation", model)
 
     def explain(
