@@ -30,10 +30,10 @@ test: $(VENV)/dev.stamp ## the tests of every part, in about 9 minutes on two co
 	@$(BIN)/python tests/compile_kernels.py
 	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
 
-# The pulled cable needs network namespaces of its own, and finds the moment by polling: it runs in `make test-faults`.
+# What needs network namespaces runs in `make test-faults`; the pulled cable finds its moment by polling.
 test-all: $(VENV)/dev.stamp ## what `make test` leaves out: long tests, and processes killed everywhere; at most 45 minutes
 	@$(BIN)/python tests/compile_kernels.py
-	$(BIN)/pytest -m 'slow or faults' -n 3 --dist loadfile --ignore tests/browser --ignore tests/faults/test_network.py \
+	$(BIN)/pytest -m 'slow or faults' -n 3 --dist loadfile --ignore tests/browser --ignore-glob "tests/faults/test_network*.py" \
 		$(HANGS) $(PYTEST_ARGS)
 
 test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about a minute
