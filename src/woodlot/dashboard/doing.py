@@ -68,7 +68,7 @@ class Doing:
             "evaluation": actions.evaluations.get(model),
             "explained": actions.watching.explained.get(model),
             "watched": actions.watching.watched.get(model),
-            "forgotten": actions.forgetting.forgotten.get(model),
+            "forgotten": actions.forgetting.known(model),
         }
 
     def _tables(self, model: str, chosen: Chosen) -> dict[str, str]:

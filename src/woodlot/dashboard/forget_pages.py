@@ -81,6 +81,10 @@ class Forgetting:
         threading.Thread(target=run, daemon=True).start()
         return found
 
+    def known(self, model: str) -> Forgotten | None:
+        """What was forgotten of a model, or to make it: the page of the former model is gone when that is done."""
+        return self.forgotten.get(model) or next((one for one in self.forgotten.values() if one.job == model), None)
+
     def _forget(self, model: str, tables: Mapping[str, str], label: str, ids: list[object], found: Forgotten) -> None:
         with self._client() as client:
             federation = ConnectedFederation(client, tables, "keyed-hash", "inner")
@@ -144,7 +148,7 @@ class ForgetPages:
         return _file(self._done(request, model).key.hex() + "\n", f"forgotten-{model[:8]}.key", "text/plain")
 
     def _done(self, request: Request, model: str) -> Forgotten:
-        found = self._pages.acting(request).forgetting.forgotten.get(model)
+        found = self._pages.acting(request).forgetting.known(model)
         if found is None:
             raise DataError(f"no rows of model {model!r} were forgotten from here since this dashboard has started")
         return found
