@@ -218,6 +218,8 @@ def test_rows_are_forgotten_from_the_page(here: Stage, watched: Watched) -> None
     page.goto(f"{here.server.address}receipts")
     page.locator(f"a[href='/receipts/{str(after).rpartition('/')[2]}']").click()
     playwright.expect(page.locator("h1")).to_contain_text("3 rows forgotten")
+    page.set_viewport_size({"width": 400, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
     playwright.expect(page.locator("main")).to_contain_text("signature holds")
 
 
