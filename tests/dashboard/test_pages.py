@@ -450,6 +450,12 @@ def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
     assert "does not hold" in stage.get(f"/receipts/{job}").text
 
 
+def test_a_policy_is_shown_as_it_is_written(stage: Stage) -> None:
+    shown = dict(re.findall(r"<dt>(\w+)</dt><dd>([^<]*)</dd>", stage.get("/settings").text))  # of shop, the last
+    assert (shown["allow_two"], shown["own_evaluations"], shown["min_cell"]) == ("true", "false", "not set")
+    assert (shown["min_evaluation_rows"], shown["train"]) == ("5", "alice")
+
+
 def test_a_linear_model_has_weights_and_no_trees(stage: Stage) -> None:
     where = (stage.world.address, stage.world.root / "alice" / "identity")
     with wl.connect(*where, tables="customers", lead="coordinator") as federation:

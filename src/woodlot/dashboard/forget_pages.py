@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Form, Request
 from fastapi.responses import HTMLResponse, Response
@@ -13,8 +12,8 @@ from fastapi.responses import HTMLResponse, Response
 from woodlot.connected import ConnectedFederation
 from woodlot.connected.forgotten_rows import check_named
 from woodlot.dashboard.choices import Tables
-from woodlot.dashboard.watching import read_ids
-from woodlot.exceptions import DataError, WoodlotError
+from woodlot.dashboard.watching import Ordered, in_background, read_ids
+from woodlot.exceptions import DataError
 from woodlot.identity.erasure import ErasureReceipt
 from woodlot.jobs.forget.forget_jobs import check_model
 from woodlot.jobs.job_messages import ModelFacts
@@ -25,12 +24,9 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Forgotten:
+class Forgotten(Ordered):
     """Rows that a model was told to forget."""
 
-    state: Literal["running", "done", "failed"] = "running"
-    error: str = ""
-    job: str = ""
     key: bytes = b""
     receipt: ErasureReceipt | None = None
 
@@ -70,15 +66,7 @@ class Forgetting:
         if not wanted:
             raise DataError("name the rows by their ids, as in the parties' tables")
         found = self.forgotten[model] = Forgotten()
-
-        def run() -> None:
-            try:
-                self._forget(model, tables, label, wanted, found)
-                found.state = "done"
-            except (WoodlotError, ValueError) as error:
-                found.error, found.state = str(error), "failed"
-
-        threading.Thread(target=run, daemon=True).start()
+        in_background(found, lambda: self._forget(model, tables, label, wanted, found))
         return found
 
     def known(self, model: str) -> Forgotten | None:

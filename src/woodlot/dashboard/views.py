@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from cryptography import x509
@@ -24,7 +24,7 @@ from woodlot.data.row_rules import RowRule
 from woodlot.exceptions import DataError, JournalError, ReceiptError, WoodlotError
 from woodlot.identity.erasure import ErasureReceipt
 from woodlot.identity.identity import Identity
-from woodlot.identity.receipts import Receipt
+from woodlot.identity.receipts import Receipt, WrittenReceipt
 from woodlot.jobs import every_message  # noqa: F401 - every message must be known, or its disclosure would not be
 from woodlot.jobs.job_messages import JobFacts, ModelFacts
 from woodlot.jobs.job_store import Alarm, JobStore
@@ -37,6 +37,8 @@ from woodlot.runtime.audit import DisclosureRow, Disclosures
 from woodlot.runtime.journal import Journal, Record
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator import HOUSEKEEPING_SECONDS
+
+W = TypeVar("W", bound=WrittenReceipt)
 
 COORDINATOR = "coordinator"
 JOURNAL = "journal.sqlite"
@@ -315,22 +317,19 @@ class CoordinatorView(StateView):
 
     def receipts(self) -> dict[str, Receipt]:
         """Receipts of revocations by job, newest first; one that cannot be read is left out."""
-        found = {}
-        for job in (job for job in self.jobs() if outcome_of(job.kind) == "receipt"):
-            text = self.store.receipt(job.job)
-            if text is not None:
-                with suppress(ReceiptError):
-                    found[job.job] = Receipt.parse(text.encode())
-        return found
+        return self._receipts_of("receipt", Receipt)
 
     def erasures(self) -> dict[str, ErasureReceipt]:
         """Receipts of forgotten rows by job, newest first; one that cannot be read is left out."""
+        return self._receipts_of("erasure", ErasureReceipt)
+
+    def _receipts_of(self, outcome: str, kind: type[W]) -> dict[str, W]:
         found = {}
-        for job in (job for job in self.jobs() if outcome_of(job.kind) == "erasure"):
+        for job in (job for job in self.jobs() if outcome_of(job.kind) == outcome):
             text = self.store.receipt(job.job)
             if text is not None:
                 with suppress(ReceiptError):
-                    found[job.job] = ErasureReceipt.parse(text.encode())
+                    found[job.job] = kind.parse(text.encode())
         return found
 
     def receipt(self, job: str) -> tuple[Receipt | ErasureReceipt, str]:
