@@ -35,13 +35,13 @@ test: $(VENV)/dev.stamp ## the tests of every part, in at most 7 minutes on two 
 	@$(BIN)/python tests/compile_first.py
 	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/browser $(HANGS) $(PYTEST_ARGS)
 
-# The pulled cable needs network namespaces of its own, and finds the moment by polling: it runs in `make test-faults`.
+# What needs network namespaces runs in `make test-faults`; the pulled cable finds its moment by polling.
 # That also tries every place where a process can die, of which one in three is tried here.
 # Files come in their own order, not those of many tests first: the longest have few, and would be left for the end.
 test-all: export WOODLOT_FAULTS_ONE_OF := 3
 test-all: $(VENV)/dev.stamp ## what `make test` leaves out: long tests, and processes killed everywhere; at most 45 minutes
 	@$(BIN)/python tests/compile_first.py
-	$(BIN)/pytest -m 'slow or faults' -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/browser --ignore tests/faults/test_network.py \
+	$(BIN)/pytest -m 'slow or faults' -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/browser --ignore-glob "tests/faults/test_network*.py" \
 		$(HANGS) $(PYTEST_ARGS)
 
 test-browser: $(VENV)/browser.stamp chromium ## the dashboard in Chromium; about a minute
@@ -104,6 +104,7 @@ reproduce: $(VENV)/dev.stamp ## the papers' experiments in short form, on genera
 docs: .venv-docs/stamp ## docs/who-sees-what.md from the messages, and the site into build/site; warnings are errors
 	.venv-docs/bin/python scripts/who_sees_what.py
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@.venv-docs/bin/python scripts/check_site.py
 	@echo "Open build/site/index.html"
 
 clean: ## remove .venv, caches and build products

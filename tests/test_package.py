@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from woodlot.trees.grow import Grower
 from woodlot.trees.rules import GrowthRules
 from woodlot.trees.sampling import Bootstrap
 
+ROOT = Path(__file__).resolve().parents[1]
 ENCODE = (
     "import numpy as np\n"
     "from woodlot.data.tables import read_table\n"
@@ -103,3 +106,10 @@ def test_rows_of_a_tree_in_flight_take_at_most_twelve_bytes(n_classes: int) -> N
     grow(2)
     drawn = (n_trees - 2) * n_rows * (1 - np.exp(-1))
     assert (grow(n_trees) - grow(2)) / drawn <= 12
+
+
+def test_hashes_are_of_the_versions_that_are_tested() -> None:
+    pins = re.findall(r"^([\w.-]+==\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    entry = re.compile(r"^(\S+) \\\n(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+", re.MULTILINE)
+    assert entry.findall((ROOT / "constraints-hashed.txt").read_text()) == pins, "run: python scripts/lock_hashes.py"
+    assert len(pins) > 50

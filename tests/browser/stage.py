@@ -15,7 +15,7 @@ from woodlot.dashboard.server import Server
 from woodlot.service.local import LocalFederation, local_federation
 
 Y = f"bank.{LABEL}"
-KINDS = ("align", "train", "predict", "revoke", "evaluate", "explain", "score", "drift")
+KINDS = ("align", "train", "predict", "revoke", "evaluate", "explain", "score", "drift", "forget")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -31,6 +31,8 @@ class Stage:
     server: Server
     model: str = ""
     jobs: dict[str, str] = field(default_factory=dict)
+    ids: tuple[int, ...] = ()
+    """Of the rows that both have in the training."""
 
     def connect(self, tables: Any = TABLES) -> Any:
         return wl.connect(self.federation.address, self.federation.identity, tables=tables, lead="coordinator")
@@ -61,7 +63,8 @@ def stage(rows: int = 1500) -> Iterator[Stage]:
         configs += [federation.root / party / "party.toml" for party in federation.parties]
         with open_dashboard(configs, federation.identity, federation.address, "127.0.0.1:0") as server:
             server.start()
-            here = Stage(federation, server)
+            common = set(companies.bank_train[ID].to_pylist()) & set(companies.shop[ID].to_pylist())
+            here = Stage(federation, server, ids=tuple(sorted(common)))
             with here.connect() as train, here.connect(TEST_TABLES) as test:
                 here.jobs["align"] = train.align().job
                 test.align()

@@ -13,6 +13,8 @@ import pytest
 from stage import CHROMIUM, FLAGS, Stage, stage
 
 from woodlot.dashboard.party_view import PartyView
+from woodlot.data.ids import canonical_ids
+from woodlot.identity.erasure import ErasureReceipt
 from woodlot.identity.signed_page import SignedPage
 
 playwright = pytest.importorskip("playwright.sync_api", reason="make test-browser installs Playwright")
@@ -187,6 +189,38 @@ def test_a_model_is_evaluated_from_the_page(here: Stage, watched: Watched) -> No
     page.get_by_role("button", name="Evaluate").click()
     playwright.expect(page.locator("#evaluation table")).to_contain_text("roc auc", timeout=PATIENCE)
     playwright.expect(page.locator("#roc canvas")).to_be_visible()
+
+
+def test_rows_are_forgotten_from_the_page(here: Stage, watched: Watched) -> None:
+    led = here.train(lead="holder", n_estimators=5)
+    page = watched.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(f"{here.server.address}models/{led}")
+    part = page.locator("#forgotten")
+    part.locator("[name=ids]").fill("1, 1")
+    part.get_by_role("button", name="Forget").click()
+    playwright.expect(part.get_by_role("alert")).to_be_visible(timeout=PATIENCE)
+    part.locator("[name=ids]").fill(", ".join(map(str, here.ids[:3])))
+    part.get_by_role("button", name="Forget").click()
+    playwright.expect(part).to_contain_text("3 rows are forgotten", timeout=PATIENCE)
+    with page.expect_download() as download:
+        part.get_by_role("link", name="Keep the receipt").click()
+    with page.expect_download() as key:
+        part.get_by_role("link", name="Keep its key").click()
+    receipt = ErasureReceipt.load(download.value.path())
+    secret = bytes.fromhex(Path(key.value.path()).read_text())
+    assert all(receipt.names(id, secret) for id in canonical_ids(here.ids[:3], "ids").values)
+    after = part.get_by_role("link", name="The model without them").get_attribute("href")
+    page.goto(f"{here.server.address}{str(after).removeprefix('/')}")  # the former model's page is gone
+    playwright.expect(part).to_contain_text("3 rows are forgotten")
+    playwright.expect(part.get_by_role("button", name="Forget")).to_be_visible()
+    playwright.expect(part.get_by_role("link", name="Keep its key")).to_be_visible()
+    page.goto(f"{here.server.address}receipts")
+    page.locator(f"a[href='/receipts/{str(after).rpartition('/')[2]}']").click()
+    playwright.expect(page.locator("h1")).to_contain_text("3 rows forgotten")
+    page.set_viewport_size({"width": 400, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    playwright.expect(page.locator("main")).to_contain_text("signature holds")
 
 
 def test_the_map_shows_who_is_there_and_what_travels(here: Stage, watched: Watched) -> None:

@@ -82,7 +82,7 @@ def test_new_rows_are_compared_as_in_python(world: World, monkeypatch: pytest.Mo
         ([], "name the tables of the new rows, such as --tables customers_in_may"),
         (["--tables", "later", "--split", "1.5"], "give a share between 0 and 1"),
         (["--tables", "later", "--split-seed", "1"], "give --split, too"),
-        (["--tables", "later"], "where is the coordinator?"),
+        (["--tables", "later"], "no coordinator given"),
     ],
     ids=["tables", "split", "seed", "coordinator"],
 )

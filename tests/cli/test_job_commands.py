@@ -525,7 +525,7 @@ def test_what_an_audit_cannot_find(job_file: Path, tmp_path: Path) -> None:
 
 
 def test_where_and_who(world: World, tmp_path: Path) -> None:
-    assert "where is the coordinator? Say --coordinator" in refused("jobs")
+    assert "no coordinator given: pass --coordinator" in refused("jobs")
     other = tmp_path / "party.toml"
     other.write_text(f'coordinator = "{world.address}"\nidentity = "{world.root}/alice/identity"\nstate = "state"\n')
     assert f"run it with: woodlot party {other}" in refused("train", other)

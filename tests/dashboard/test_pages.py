@@ -118,6 +118,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             kinds = ["align", "train", "predict", "revoke", "train-linear", "train-rows", "evaluate"]
             kinds += ["explain", "score", "drift"]
             own["policy"] |= {
+                "allow_two": True,
                 "protocols": kinds,
                 "explains": "columns",
                 "explanations_per_day": 100,
@@ -126,6 +127,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
                 "evaluations_per_day": 50,
                 "round_counts": 1,
             }
+        world.settings["bank"]["policy"]["own_evaluations"] = True
         stack.enter_context(running(world))
         where = (world.address, world.root / "alice" / "identity")
         with wl.connect(*where, tables="customers", lead="coordinator") as federation:
@@ -286,6 +288,22 @@ def test_a_model_is_evaluated_from_its_page(stage: Stage) -> None:
     # the report is for the user: the coordinator keeps none of it
     files = [path for path in stage.world.coordinator_config().state.rglob("*") if path.is_file()]
     assert not [path for path in files if b"roc_auc" in path.read_bytes()]
+
+
+def test_rows_are_forgotten_where_a_party_leads_only(stage: Stage) -> None:
+    path = f"/models/{stage.model}/forgotten"
+    assert "rows are forgotten where the label holder leads" in html.unescape(stage.get(path).text)
+    assert stage.get(f"{path}/receipt").status_code == 404
+    nothing = stage.post(path, tables="customers", label="bank.late", ids=" , ")
+    assert "name the rows by their ids" in nothing.text
+    until = time.monotonic() + 300
+    stage.post(path, tables="customers", label="bank.late", ids="3, 4")
+    while "<progress" in (page := html.unescape(stage.get(path).text)):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert "Rows cannot be taken out of this model" in page
+    assert stage.get(f"{path}/receipt").status_code == 404
+    assert "No rows were forgotten" in stage.get("/receipts").text
 
 
 def test_an_evaluation_that_fails_says_why(stage: Stage) -> None:
@@ -452,6 +470,12 @@ def test_a_party_leaves_and_the_receipt_is_shown(stage: Stage) -> None:
     assert "does not hold" in stage.get(f"/receipts/{job}").text
 
 
+def test_a_policy_is_shown_as_it_is_written(stage: Stage) -> None:
+    shown = dict(re.findall(r"<dt>(\w+)</dt><dd>([^<]*)</dd>", stage.get("/settings").text))  # of shop, the last
+    assert (shown["allow_two"], shown["own_evaluations"], shown["min_cell"]) == ("true", "false", "not set")
+    assert (shown["min_evaluation_rows"], shown["train"]) == ("5", "alice")
+
+
 def test_a_linear_model_has_weights_and_no_trees(stage: Stage) -> None:
     where = (stage.world.address, stage.world.root / "alice" / "identity")
     with wl.connect(*where, tables="customers", lead="coordinator") as federation:
@@ -489,6 +513,13 @@ def test_a_whole_model_over_rows_is_shown(stage: Stage) -> None:
     assert asked == {"staff"}, "a forest over rows is whole, and its columns are everybody's"
     assert "staff" in page.text
     assert stage.get("/").status_code == 200
+    stage.post(f"/models/{model}/evaluation", tables="branches", label="late")
+    assert "there are 2" in evaluated(stage, model)
+    stage.post(f"/models/{model}/evaluation", tables="branches", label="late", allow_two="true")
+    report = evaluated(stage, model)
+    assert "By client" in report
+    assert ">tells no figures of its own<" in report, "shop does not let it"
+    assert re.search(r"<td>bank</td><td class=\"n\">\d+</td>", report)
     form = {"party": "shop", "level": "3", "tables": "branches", "label": "late"}
     assert stage.post(f"/models/{model}/revoke", **form | {"level": "1"}).status_code == 404
     assert "shop has left" in stage.get(f"/receipts/{stage.revoke(model, **form)}").text

@@ -1,4 +1,4 @@
-"""Files of arrays of which nothing is believed."""
+"""Untrusted files of arrays."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class TestCsv:
 
     @pytest.mark.parametrize("name", ["a\0b", "a\0"])
     def test_a_name_with_what_is_no_character_is_refused(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(DataError, match="whose name holds what is no character; rename it"):
+        with pytest.raises(DataError, match="whose name is not valid Unicode; rename it"):
             written(tmp_path, f"id,a,{name}\n1,2,3\n").read()
 
     @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks up open files as Linux shows them")

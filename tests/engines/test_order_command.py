@@ -126,5 +126,5 @@ def test_a_task_that_is_none(wrong: dict[str, object]) -> None:
     def answer(job: str, number: int, request: bytes) -> bytes:
         raise AssertionError("it must not be asked")
 
-    with pytest.raises(Exception, match="the task is none of Woodlot's"):
+    with pytest.raises(Exception, match="this is not a task of Woodlot"):
         answer_task(task, answer)

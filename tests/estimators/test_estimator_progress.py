@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,67 @@ def test_an_error_passes_through_the_bar(capfd: pytest.CaptureFixture[str]) -> N
     with pytest.raises(RuntimeError, match="stop"):
         interrupted()
     assert capfd.readouterr().err == "growing: 1/4 (level 2)\n"
+
+
+def test_phases_before_and_after_have_names_and_totals_of_their_own(capfd: pytest.CaptureFixture[str]) -> None:
+    with progress_bar(1, "growing trees") as show:
+        assert show is not None
+        for progress in (
+            Progress(0, 0, "waiting for shop"),
+            Progress(4, 5, "common rows", "align"),
+            Progress(0, 20, "level 1", "grow"),
+            Progress(20, 20, "", "grow"),
+            Progress(20, 20, "", "out-of-bag"),
+        ):
+            show(progress)
+    assert capfd.readouterr().err.splitlines() == [
+        "aligning ids: 4/5 (common rows)",
+        "growing trees: 0/20 (level 1)",
+        "growing trees: 20/20 (done)",
+        "scoring out of bag: 20/20 (done)",
+    ]
+
+
+class ZMQInteractiveShell:
+    """A notebook's shell, by its name."""
+
+
+class Handle:
+    """What a notebook has shown, last."""
+
+    shown: Any = None
+
+    def update(self, shown: Any) -> None:
+        self.shown = shown
+
+
+def test_a_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    handle = Handle()
+
+    def display(shown: Any, display_id: bool) -> Handle:
+        handle.shown = shown
+        return handle
+
+    ipython, its_display = ModuleType("IPython"), ModuleType("IPython.display")
+    ipython.get_ipython = ZMQInteractiveShell  # type: ignore[attr-defined]
+    its_display.display = display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", its_display)
+    with progress_bar(1, "growing trees") as show:
+        assert show is not None
+        assert '<progress aria-label="growing trees"></progress>' in handle.shown._repr_html_()
+        show(Progress(0, 0, "waiting for <shop>", "align"))
+        assert "aligning ids waiting for &lt;shop&gt;" in handle.shown._repr_html_()
+        show(Progress(3, 20, "level 2", "grow"))
+        assert 'max="20" value="3"' in handle.shown._repr_html_()
+        assert "growing trees, 3 of 20 (level 2)" in handle.shown._repr_html_()
+        assert repr(handle.shown) == "growing trees: 3/20 (level 2)"
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(ipython, "get_ipython", object)  # IPython on a terminal
+    with progress_bar(1, "growing trees") as show:
+        assert show is not None
+        show(Progress(1, 2, "level 1", "grow"))
+    assert capfd.readouterr().err == "growing trees: 1/2 (level 1)\n"
 
 
 SCRIPT = """

@@ -198,6 +198,7 @@ def test_on_a_federation_with_held_out_rows(companies: tuple[wl.Federation, wl.F
     model.save(tmp_path / "after")
     loaded = wl.load(tmp_path / "after")
     loaded.receipts_[0].verify()
+    assert "<td>who stays</td>" in loaded.receipts_[0]._repr_html_()
     assert loaded.forest_.epoch == 1
 
 

@@ -11,8 +11,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from network_hosts import Network, network_of
 from processes import processes, records_in, small_tables, wait_until
 from small_jobs import COORDINATOR
 from tally import Tally
@@ -49,67 +48,10 @@ with wl.connect(address, identity, tables="customers", parties=["bank", "shop"],
 """
 
 
-def ip(*words: str) -> str:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise PermissionError(f"ip {' '.join(words)}: {done.stderr.strip()}")
-    return done.stdout
-
-
-class Network:
-    """Namespaces with a link each to a switch."""
-
-    def __init__(self) -> None:
-        self._mark = f"wl{os.getpid()}"
-        self._switch = f"{self._mark}-switch"
-        self._spaces: list[str] = []
-
-    def build(self) -> None:
-        self._add(self._switch)
-        ip("-n", self._switch, "link", "add", "bridge", "type", "bridge")
-        ip("-n", self._switch, "link", "set", "bridge", "up")
-        for name, address in HOSTS.items():
-            space, port = self.space(name), f"to-{name}"[:15]
-            self._add(space)
-            ip("-n", space, "link", "add", "uplink", "type", "veth", "peer", "name", port, "netns", self._switch)
-            ip("-n", self._switch, "link", "set", port, "master", "bridge", "up")
-            ip("-n", space, "address", "add", f"{address}/24", "dev", "uplink")
-            ip("-n", space, "link", "set", "uplink", "up")
-            ip("-n", space, "link", "set", "lo", "up")
-
-    def _add(self, space: str) -> None:
-        ip("netns", "add", space)
-        self._spaces.append(space)
-
-    def space(self, name: str) -> str:
-        return f"{self._mark}-{name}"
-
-    def enter(self, name: str) -> list[str]:
-        """What a command on that host starts with."""
-        return ["ip", "netns", "exec", self.space(name)]
-
-    def set_link(self, name: str, state: str) -> None:
-        """Pull the cable at the switch, or put it back: the host itself notices nothing but silence."""
-        ip("-n", self._switch, "link", "set", f"to-{name}"[:15], state)
-
-    def close(self) -> None:
-        for space in reversed(self._spaces):
-            ip("netns", "delete", space)
-
-
 @pytest.fixture
 def network() -> Iterator[Network]:
-    if shutil.which("ip") is None:
-        pytest.skip("the command ip (iproute2) is not installed")
-    made = Network()
-    try:
-        try:
-            made.build()
-        except PermissionError as error:
-            pytest.skip(f"network namespaces are not permitted here: {error}")
+    with network_of(HOSTS) as made:
         yield made
-    finally:
-        made.close()
 
 
 @contextmanager

@@ -509,7 +509,7 @@ def test_the_coordinator_refuses_tokens_that_are_not_in_order(change: Callable[[
     ("kind", "lie", "words"),
     [
         (msg.Introduced, lambda m: msgspec.structs.replace(m, n_rows=-1), "bank tells of -1 rows"),
-        (msg.Introduced, lambda m: msg.SecretTaken(), "bank answered with SecretTaken where Introduced was due"),
+        (msg.Introduced, lambda m: msg.SecretTaken(), "bank answered with SecretTaken instead of Introduced"),
         (msg.SealedSecret, lambda m: msgspec.structs.replace(m, sealed={}), "bank did not seal one message for each"),
         (msg.RowsTaken, lambda m: msg.RowsTaken(n_rows=2), "bank has found 2 common rows where there are 3"),
     ],

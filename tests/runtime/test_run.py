@@ -93,7 +93,7 @@ def test_progress_is_told_before_each_round(driver: InProcessDriver) -> None:
         return 0
 
     asked(driver, protocol(), on_progress=events.append)
-    assert events == [Progress(0, 2, "level"), "answered", Progress(1, 2, "level"), "answered"]
+    assert events == [Progress(0, 2, "level", "grow"), "answered", Progress(1, 2, "level", "grow"), "answered"]
     assert asked(driver, protocol()) == 0
 
 

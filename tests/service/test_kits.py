@@ -13,7 +13,7 @@ import pytest
 from woodlot.exceptions import ConfigError, IdentityError
 from woodlot.identity.certificates import Subject, read_file
 from woodlot.identity.identity import Identity
-from woodlot.service.config import CoordinatorConfig, JobConfig, PartyConfig
+from woodlot.service.config import CoordinatorConfig, JobConfig, MemberConfig, PartyConfig
 from woodlot.service.federation_file import EXAMPLE, FederationConfig
 from woodlot.service.kits import (
     KitFacts,
@@ -80,6 +80,11 @@ def test_the_example_is_a_federation() -> None:
         (lambda raw: raw["organisations"]["shop"].update(users=["coordinator"]), "cannot be named"),
         (lambda raw: raw["organisations"]["shop"].update(party=False), "has no party"),
         (lambda raw: raw["organisations"]["shop"].update(user=[]), "did you mean 'users'"),
+        (lambda raw: raw["organisations"]["bank"].update(helper=True), "the coordinator and the helper; together"),
+        (
+            lambda raw: raw["organisations"]["shop"].update(helper=True, key_service=True),
+            "the helper and the key service; together",
+        ),
         (lambda raw: raw["organisations"].update({"a/../b": {}}), "cannot be a name"),
     ],
 )
@@ -119,6 +124,32 @@ def test_the_files_that_are_written_can_be_read(operator: Operator, tmp_path: Pa
     assert coordinator.listen == "localhost:7443"
     assert coordinator.revocation_file.resolve() == operator.config.authority / "revoked.pem"
     assert not list(here.rglob("*-request.pem"))
+
+
+def test_helper_and_key_service_get_kits_too(tmp_path: Path) -> None:
+    raw = tomllib.loads(EXAMPLE) | {"coordinator": "localhost:7443"}
+    raw["organisations"] |= {"notary": {"helper": True}, "vault": {"key_service": True}}
+    operator = Operator(FederationConfig.parse(raw, folder=tmp_path, origin="federation.toml"), tmp_path)
+    assert operator.config.parties == ("bank", "shop")
+    for name, file, command in (
+        ("notary", "helper.toml", "party --role helper"),
+        ("vault", "keys.toml", "identity keys"),
+    ):
+        folder = tmp_path / "elsewhere" / name
+        requests = asked(make_requests(folder, name, (Subject("party", name),))[0])
+        done = join(operator.sign(operator.asked_for(requests, "request"), requests), folder, believe)
+        assert {path.name for path in done.written} == {file, "start.sh"}
+        assert f'"$WOODLOT" {command} party/{file} &' in (folder / "start.sh").read_text()
+        member = MemberConfig.load(folder / "party" / file)
+        assert (member.coordinator, member.policy.train) == ("localhost:7443", ("alice",))
+        assert Identity.load(member.identity).name == name
+    party = PartyConfig.load(operator.join_here()["bank"].folder / "party" / "party.toml")
+    assert (party.policy.helpers, party.policy.key_services) == (("notary",), ("vault",))
+
+
+def test_kits_of_a_federation_without_them_are_those_of_before(operator: Operator, tmp_path: Path) -> None:
+    kit = signed_kit(operator, tmp_path / "b" / "shop").read_text()
+    assert not [field for field in ("service", "helpers", "key_services") if f'"{field}' in kit.replace("\\", "")]
 
 
 def test_what_the_organisation_has_changed_stays(operator: Operator, tmp_path: Path) -> None:

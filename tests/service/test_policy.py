@@ -35,13 +35,15 @@ class TestOrders:
         with pytest.raises(PolicyError) as caught:
             Policy().check_order(kind, "alice")
         line = 'predict = ["alice"]' if kind == "predict" else 'train = ["alice"]'
-        assert f"lets nobody {kind}; its operator can add the line {line} to the section [policy]" in str(caught.value)
+        assert f"allows no user to {kind}; its operator can add the line {line} to the section [policy]" in str(
+            caught.value
+        )
 
     def test_following_the_advice_helps(self) -> None:
         policy = msgspec.convert({"train": ["alice"]}, Policy)
         policy.check_order("train", "alice")
         policy.check_order("align", "alice")
-        with pytest.raises(PolicyError, match="nobody predict"):
+        with pytest.raises(PolicyError, match="no user to predict"):
             policy.check_order("predict", "alice")
 
     def test_others_are_refused_without_saying_who_is_allowed(self) -> None:

@@ -51,7 +51,7 @@ IdentityOption = Annotated[
     typer.Option("--identity", envvar=IDENTITY_ENV, metavar="FOLDER", help="Your key and certificate."),
 ]
 JobFileOption = Annotated[
-    Path | None, typer.Option("--job", metavar="FILE", help="A job.toml that says both, if nothing else does.")
+    Path | None, typer.Option("--job", metavar="FILE", help="Read coordinator and identity from this job.toml.")
 ]
 JobFileArgument = Annotated[
     Path | None, typer.Argument(metavar="JOB.TOML", help="Settings of the job; options come before them.")
@@ -178,8 +178,8 @@ class Access:
         if not address:
             add = "it as the first argument" if positional else "--job FILE"
             raise ConfigError(
-                f"where is the coordinator? Say --coordinator HOST:PORT, set {COORDINATOR_ENV}, or name a job.toml "
-                f"that says it ({add})"
+                f"no coordinator given: pass --coordinator HOST:PORT, set {COORDINATOR_ENV}, or name a job.toml "
+                f"that has it ({add})"
             )
         if folder is None and file.path is not None:
             said = file.raw.get("identity", "identity")

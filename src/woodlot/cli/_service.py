@@ -36,7 +36,7 @@ has loaded compiled kernels.
 
 
 class LogLevel(StrEnum):
-    """From how grave on a line is logged."""
+    """Minimum level of lines in the log."""
 
     debug = "debug"
     info = "info"
@@ -44,7 +44,7 @@ class LogLevel(StrEnum):
     error = "error"
 
 
-LogLevelOption = Annotated[LogLevel, typer.Option(case_sensitive=False, help="From how grave on a line is logged.")]
+LogLevelOption = Annotated[LogLevel, typer.Option(case_sensitive=False, help="Minimum level of lines in the log.")]
 
 
 MAX_MESSAGE = 2_000

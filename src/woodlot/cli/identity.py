@@ -389,7 +389,7 @@ def _folder_facts(folder: Path) -> dict[str, Any]:
     certificate = certificates.parse_certificate(certificates.read_file(path, ""), str(path))
     belongs, problem = None, None
     try:
-        key = certificates.read_key(folder / certificates.KEY, "without it the certificate is of no use")
+        key = certificates.read_key(folder / certificates.KEY, "the certificate cannot be used without it")
         belongs = key.public_key() == certificates.public_key(certificate)
         loaded = Identity.load(folder)
         trust = Trust(loaded.authority, revoked, may_be_missing=True)

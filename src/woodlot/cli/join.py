@@ -25,6 +25,10 @@ def join(
     ] = None,
     party: Annotated[bool, typer.Option("--party/--no-party", help="With --as: whether there is data here.")] = True,
     coordinator: Annotated[bool, typer.Option("--coordinator", help="With --as: run the coordinator here.")] = False,
+    helper: Annotated[bool, typer.Option("--helper", help="With --as: run the helper here, not a party.")] = False,
+    key_service: Annotated[
+        bool, typer.Option("--key-service", help="With --as: run the key service here, not a party.")
+    ] = False,
     folder: Annotated[Path | None, typer.Option(help="The organisation's folder; its name if omitted.")] = None,
     authority: Annotated[
         str | None,
@@ -55,9 +59,11 @@ def join(
                 check_same(authority, found.fingerprint, f"the authority of {found.federation}")
 
         if organisation is not None:
-            members = OrganisationConfig(coordinator=coordinator, party=party, users=tuple(user or ())).members(
-                organisation
+            own = OrganisationConfig(
+                coordinator=coordinator, party=party, helper=helper, key_service=key_service, users=tuple(user or ())
             )
+            own.check_apart(organisation)
+            members = own.members(organisation)
             if not members:
                 raise ConfigError("An organisation needs a party, a user or the coordinator.")
             root = Path(organisation) if folder is None else folder

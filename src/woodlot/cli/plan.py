@@ -24,14 +24,14 @@ def plan(
     latency: Annotated[float, typer.Option(min=0, help="Milliseconds to a party and back.")] = 0.0,
     bandwidth: Annotated[float | None, typer.Option(min=0.001, help="Megabits per second of a party's line.")] = None,
     lead: Annotated[
-        Leader | None, typer.Option(help="Whose process runs it: by default the label holder's, where it can.")
+        Leader | None, typer.Option(help="Who runs the training; the label holder by default, where it can.")
     ] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Also grow it here, on made-up rows, and compare.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Foresee rounds, bytes, memory and time of a training, from small trials on this machine.
+    """Forecast rounds, bytes, memory and time of a training, from small trials on this machine.
 
     Shapes are enough; no data is needed. The trials grow a few trees on made-up rows of that shape.
     """

@@ -32,7 +32,7 @@ def score(
     model: Annotated[str, typer.Option("--model", metavar="NAME|ID", help="Which forest.")],
     tables: TablesOption = None,
     party: PartiesOption = None,
-    text: Annotated[bool, typer.Option("--text", help="Ids of digits are text too.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Treat numeric ids as text.")] = False,
     coordinator: CoordinatorOption = None,
     identity: IdentityOption = None,
     job: JobFileOption = None,

@@ -106,7 +106,7 @@ def train(
         Leader | None,
         typer.Option(
             envvar=LEAD_ENV,
-            help="Whose process runs it: by default the label holder's; the coordinator's reads labels.",
+            help="Who runs the training: the label holder (default), or the coordinator, which then reads labels.",
         ),
     ] = None,
     protection: Annotated[

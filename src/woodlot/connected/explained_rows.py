@@ -98,8 +98,8 @@ class ExplainedParts(RowParts):
         order, key = self.explain_order(model_of(forest), vote)
 
         def show(facts: JobFacts) -> None:
-            if on_progress is not None and facts.total:
-                on_progress(Progress(facts.done, facts.total, facts.note))
+            if on_progress is not None and facts.phase:
+                on_progress(Progress(facts.done, facts.total, facts.note, facts.phase))
 
         told, account = self.read_explanation(self.run(order, show), key)
         return told.rows(), account

@@ -365,8 +365,8 @@ class ConnectedFederation(OrderedColumns):
         """Order a training and wait for its model."""
 
         def show(facts: JobFacts) -> None:
-            if on_progress is not None and facts.total:
-                on_progress(Progress(facts.done, facts.total, facts.waits or facts.note))
+            if on_progress is not None and (facts.phase or facts.waits):
+                on_progress(Progress(facts.done, facts.total, facts.waits or facts.note, facts.phase))
 
         self.run(order, show)
         return self.client.model(order.job)

@@ -102,7 +102,7 @@ class Group:
                 f"in the {setting} setting"
             )
         if n % 2 == 0 or not 1 < g < n * n or lib.jacobi(g, n) != 1:
-            raise CiphertextError("the generator is none of this modulus")
+            raise CiphertextError("the generator does not belong to this modulus")
         self.N, self.g, self.N2 = n, g, n * n
         self.epoch = epoch
         self.setting: Setting = setting

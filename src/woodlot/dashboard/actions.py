@@ -13,6 +13,7 @@ from typing import Any, Literal
 from woodlot.connected import ConnectedFederation, connect
 from woodlot.connected.connected_estimators import revocation_order
 from woodlot.connected.ordered_reports import Asked, HeldOut, ordered_report
+from woodlot.dashboard.forget_pages import Forgetting
 from woodlot.dashboard.watching import Watching
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.service.client import Client
@@ -75,6 +76,9 @@ class Evaluation:
     title: str = ""
     lines: list[tuple[str, str, str]] = field(default_factory=list)
     curves: dict[str, Any] = field(default_factory=dict)
+    headings: tuple[str, ...] = ()
+    clients: list[tuple[str, ...]] = field(default_factory=list)
+    """Where clients have different rows, what the report tells of each."""
 
 
 class Actions:
@@ -94,6 +98,7 @@ class Actions:
         self.contributions: dict[str, Contribution] = {}
         self.evaluations: dict[str, Evaluation] = {}
         self.watching = Watching(self._client)
+        self.forgetting = Forgetting(self._client)
         with self._client() as client:
             self.user = client.identity.name
 
@@ -123,23 +128,31 @@ class Actions:
             order = revocation_order(federation, facts, party, level, label)
             return federation.client.submit(order).job
 
-    def evaluate(self, model: str, tables: Mapping[str, str], label: str, held_out: HeldOut | None) -> Evaluation:
+    def evaluate(
+        self, model: str, tables: Mapping[str, str], label: str, held_out: HeldOut | None, *, allow_two: bool = False
+    ) -> Evaluation:
         """Begin to have the parties with labels say how good a model is, in the background."""
         running = self.evaluations.get(model)
         if running is not None and running.state == "running":
             raise DataError("this model is being evaluated already; wait for the report")
         found = self.evaluations[model] = Evaluation(label)
-        threading.Thread(target=self._evaluate, args=(model, tables, held_out, found), daemon=True).start()
+        args = (model, tables, held_out, allow_two, found)
+        threading.Thread(target=self._evaluate, args=args, daemon=True).start()
         return found
 
-    def _evaluate(self, model: str, tables: Mapping[str, str], held_out: HeldOut | None, found: Evaluation) -> None:
+    def _evaluate(
+        self, model: str, tables: Mapping[str, str], held_out: HeldOut | None, allow_two: bool, found: Evaluation
+    ) -> None:
         try:
             with self._client() as client:
                 lead: Literal["coordinator"] | None = None if client.leader_of(model) else "coordinator"
-                asked = Asked(client.find_model(model), tables, found.label, held_out, lead=lead)
+                facts = client.find_model(model)
+                asked = Asked(facts, tables, found.label, held_out, lead=lead, allow_two=allow_two)
                 _, report = ordered_report(client, asked, lambda federation, order: federation.run(order))
             found.title, found.lines = report.title, report.lines()
             found.curves = report.to_dict().get("curves", {})
+            if report.by_client is not None:
+                found.headings, found.clients = report.by_client.table()
             found.state = "done"
         except (WoodlotError, ValueError) as error:
             found.error, found.state = str(error), "failed"

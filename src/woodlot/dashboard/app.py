@@ -26,6 +26,7 @@ from woodlot.dashboard.report_pages import ReportPages
 from woodlot.dashboard.templating import page_templates
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView, estimator_settings
 from woodlot.exceptions import DataError, PolicyError, WoodlotError
+from woodlot.identity.receipts import Receipt
 from woodlot.jobs.job_messages import ModelFacts
 from woodlot.jobs.kind import known
 from woodlot.privacy.claims import claim_in_words
@@ -123,7 +124,8 @@ class Pages:
         status = 403 if isinstance(error, PolicyError) else 404 if isinstance(error, DataError) else 500
         if "text/html" not in request.headers.get("accept", "") or request.headers.get("hx-request"):
             return JSONResponse({"error": str(error)}, status)
-        page = self.render("error", reason=str(error))
+        title = {403: "Not allowed", 404: "Not found"}.get(status, "This could not be done")
+        page = self.render("error", title=title, reason=str(error))
         page.status_code = status
         return page
 
@@ -248,9 +250,11 @@ class Pages:
         return self.render("disclosure", role, rows=rows, sizes=sizes, stakes=STAKES)
 
     def receipts(self) -> HTMLResponse:
-        """All revocations."""
+        """All parties, and all rows, that have left a model."""
         views = [*([] if self.coordinator is None else [self.coordinator]), *self.leaders.values()]
-        return self.render("receipts", receipts={job: receipt for v in views for job, receipt in v.receipts().items()})
+        receipts = {job: receipt for view in views for job, receipt in view.receipts().items()}
+        erasures = {job: receipt for view in views for job, receipt in view.erasures().items()}
+        return self.render("receipts", receipts=receipts, erasures=erasures)
 
     def _keeper_of(self, job: str) -> CoordinatorView:
         """Who has the receipt of a job: the party that has led it, where its folder is here, else the coordinator."""
@@ -267,9 +271,8 @@ class Pages:
         keeper = self._keeper_of(job)
         receipt, problem = keeper.receipt(job)
         signer = keeper.name if isinstance(keeper, LeaderView) else "the coordinator"
-        return self.render(
-            "receipt", job=job, receipt=receipt, statement=receipt.statement, problem=problem, signer=signer
-        )
+        template = "receipt" if isinstance(receipt, Receipt) else "erasure"
+        return self.render(template, job=job, statement=receipt.statement, problem=problem, signer=signer)
 
     def receipt_file(self, job: str) -> Response:
         """The receipt as it was signed, to keep."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from woodlot.dashboard.party_view import PartyView
 from woodlot.jobs.job_messages import ModelFacts
@@ -75,3 +76,7 @@ async def chosen_tables(request: Request) -> Chosen:
     texts = {name: value for name, value in form.multi_items() if isinstance(value, str)}
     named = {name.removeprefix(_TABLE): value for name, value in texts.items() if name.startswith(_TABLE) and value}
     return Chosen(named, texts.get("tables", ""))
+
+
+Tables: TypeAlias = Annotated[Chosen, Depends(chosen_tables)]
+"""The tables of a form, as a parameter of a page."""

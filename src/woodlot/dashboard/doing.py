@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Depends, Form, Request
+from fastapi import Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from woodlot.connected.ordered_reports import HeldOut
-from woodlot.dashboard.choices import Chosen, choices_of, chosen_tables
+from woodlot.dashboard.choices import Chosen, Tables, choices_of
+from woodlot.dashboard.forget_pages import ForgetPages, why_kept
 from woodlot.dashboard.watching import why_not
 from woodlot.jobs.job_messages import ModelFacts
 
 if TYPE_CHECKING:
     from woodlot.dashboard.app import Pages
 
-Tables: TypeAlias = Annotated[Chosen, Depends(chosen_tables)]
-_PARTS = ("evaluation", "contribution", "explanation", "drift")
+_PARTS = ("evaluation", "contribution", "explanation", "drift", "forgotten")
 """Parts of a model's page that are renewed while something is computed, and their templates."""
 
 
@@ -39,6 +39,7 @@ class Doing:
         post("/models/{model}/evaluation", response_class=HTMLResponse)(self.evaluate)
         post("/models/{model}/explanation", response_class=HTMLResponse)(self.explain)
         post("/models/{model}/drift", response_class=HTMLResponse)(self.watch)
+        ForgetPages(pages, self._part)
         for name in _PARTS:
             pages.app.get(f"/models/{{model}}/{name}", response_class=HTMLResponse)(self._renewed(name))
 
@@ -59,14 +60,19 @@ class Doing:
         """
         actions = self._pages.actions if self._pages.is_user(request) else None
         model = facts.model
-        shared = {"choices": choices_of(facts, self._pages.parties), "no_explanation": why_not(facts)}
+        shared = {
+            "choices": choices_of(facts, self._pages.parties),
+            "no_explanation": why_not(facts),
+            "no_forgetting": why_kept(facts),
+        }
         if actions is None:
-            return shared | {"contribution": None, "evaluation": None, "explained": None, "watched": None}
+            return shared | dict.fromkeys(("contribution", "evaluation", "explained", "watched", "forgotten"))
         return shared | {
             "contribution": actions.contributions.get(model),
             "evaluation": actions.evaluations.get(model),
             "explained": actions.watching.explained.get(model),
             "watched": actions.watching.watched.get(model),
+            "forgotten": actions.forgetting.known(model),
         }
 
     def _tables(self, model: str, chosen: Chosen) -> dict[str, str]:
@@ -99,10 +105,12 @@ class Doing:
         label: Annotated[str, Form()],
         held_out: Annotated[float | None, Form(gt=0, lt=1)] = None,
         seed: Annotated[int, Form(ge=0)] = 0,
+        allow_two: Annotated[bool, Form()] = False,
     ) -> HTMLResponse:
         """Begin to have the parties with labels say how good a model is."""
         rows = None if held_out is None else HeldOut(held_out, seed)
-        self._pages.acting(request).evaluate(model, self._tables(model, chosen), label, rows)
+        actions = self._pages.acting(request)
+        actions.evaluate(model, self._tables(model, chosen), label, rows, allow_two=allow_two)
         return self._part("evaluation", request, model)
 
     def explain(

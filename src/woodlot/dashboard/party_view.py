@@ -60,11 +60,7 @@ class PartyView(StateView):
 
     def policy_lines(self) -> dict[str, str]:
         """The party's own rules, as its configuration has them."""
-        plain = msgspec.to_builtins(self.policy)
-        return {
-            name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            for name, value in plain.items()
-        }
+        return {name: _written(value) for name, value in msgspec.to_builtins(self.policy).items()}
 
     def accounts(self) -> list[dict[str, Any]]:
         """What it has spent of its privacy, by table."""
@@ -218,3 +214,12 @@ def _compare(pairs: Sequence[tuple[Any, Any]], is_classes: bool) -> dict[str, An
     return {
         "kind": "classes", "classes": classes, "counts": counts, "n_rows": len(pairs), "score": right / len(pairs)
     }  # fmt: skip
+
+
+def _written(value: Any) -> str:
+    """A setting as it stands in a file, without quotation marks and brackets."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "not set" if value is None else str(value)

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from cryptography import x509
 
 from woodlot.data.row_rules import RowRule
 from woodlot.exceptions import DataError, JournalError, ReceiptError, WoodlotError
+from woodlot.identity.erasure import ErasureReceipt
 from woodlot.identity.identity import Identity
-from woodlot.identity.receipts import Receipt
+from woodlot.identity.receipts import Receipt, WrittenReceipt
 from woodlot.jobs import every_message  # noqa: F401 - every message must be known, or its disclosure would not be
 from woodlot.jobs.job_messages import JobFacts, ModelFacts
 from woodlot.jobs.job_store import Alarm, JobStore
@@ -36,6 +37,8 @@ from woodlot.runtime.audit import DisclosureRow, Disclosures
 from woodlot.runtime.journal import Journal, Record
 from woodlot.service.config import CoordinatorConfig
 from woodlot.service.coordinator import HOUSEKEEPING_SECONDS
+
+W = TypeVar("W", bound=WrittenReceipt)
 
 COORDINATOR = "coordinator"
 JOURNAL = "journal.sqlite"
@@ -314,20 +317,28 @@ class CoordinatorView(StateView):
 
     def receipts(self) -> dict[str, Receipt]:
         """Receipts of revocations by job, newest first; one that cannot be read is left out."""
+        return self._receipts_of("receipt", Receipt)
+
+    def erasures(self) -> dict[str, ErasureReceipt]:
+        """Receipts of forgotten rows by job, newest first; one that cannot be read is left out."""
+        return self._receipts_of("erasure", ErasureReceipt)
+
+    def _receipts_of(self, outcome: str, kind: type[W]) -> dict[str, W]:
         found = {}
-        for job in (job for job in self.jobs() if outcome_of(job.kind) == "receipt"):
+        for job in (job for job in self.jobs() if outcome_of(job.kind) == outcome):
             text = self.store.receipt(job.job)
             if text is not None:
                 with suppress(ReceiptError):
-                    found[job.job] = Receipt.parse(text.encode())
+                    found[job.job] = kind.parse(text.encode())
         return found
 
-    def receipt(self, job: str) -> tuple[Receipt, str]:
+    def receipt(self, job: str) -> tuple[Receipt | ErasureReceipt, str]:
         """A receipt, and what is wrong with it; nothing if it holds."""
         text = self.store.receipt(job)
         if text is None:
-            raise DataError(f"job {job!r} has no receipt: no party has left by it, or not yet")
-        receipt = Receipt.parse(text.encode())
+            raise DataError(f"job {job!r} has no receipt: no party and no rows have left by it, or not yet")
+        kind = ErasureReceipt if outcome_of(self.job(job).kind) == "erasure" else Receipt
+        receipt = kind.parse(text.encode())
         try:
             receipt.verify(self.identity.authority)
         except ReceiptError as error:

@@ -25,12 +25,18 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 
 
 @dataclass
-class Explained:
-    """Answers that were divided among parties and columns."""
+class Ordered:
+    """What the dashboard's user has ordered, and how it stands."""
 
     state: Literal["running", "done", "failed"] = "running"
     error: str = ""
     job: str = ""
+
+
+@dataclass
+class Explained(Ordered):
+    """Answers that were divided among parties and columns."""
+
     falls: list[Fall] = field(default_factory=list)
     n_rows: int = 0
     importance: dict[str, float] = field(default_factory=dict)
@@ -38,12 +44,9 @@ class Explained:
 
 
 @dataclass
-class Watched:
+class Watched(Ordered):
     """New rows that were compared with those of the training."""
 
-    state: Literal["running", "done", "failed"] = "running"
-    error: str = ""
-    job: str = ""
     drift: Drift | None = None
 
 
@@ -78,7 +81,7 @@ class Watching:
         if model in self.explained and self.explained[model].state == "running":
             raise DataError("answers of this model are being explained already; wait until that is done")
         found = self.explained[model] = Explained()
-        _in_background(found, lambda: self._explain(model, tables, read_ids(ids, as_text), found))
+        in_background(found, lambda: self._explain(model, tables, read_ids(ids, as_text), found))
         return found
 
     def _explain(self, model: str, tables: Mapping[str, str], ids: list[Any], found: Explained) -> None:
@@ -100,7 +103,7 @@ class Watching:
         if model in self.watched and self.watched[model].state == "running":
             raise DataError("rows are being compared already; wait until that is done")
         found = self.watched[model] = Watched()
-        _in_background(found, lambda: self._watch(model, tables, found))
+        in_background(found, lambda: self._watch(model, tables, found))
         return found
 
     def _watch(self, model: str, tables: Mapping[str, str], found: Watched) -> None:
@@ -112,7 +115,9 @@ class Watching:
         found.job, found.drift = order.job, told_drift(told)
 
 
-def _in_background(found: Explained | Watched, work: Callable[[], None]) -> None:
+def in_background(found: Ordered, work: Callable[[], None]) -> None:
+    """Do some work in a thread, and note how it has ended."""
+
     def run() -> None:
         try:
             work()

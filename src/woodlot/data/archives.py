@@ -1,4 +1,4 @@
-"""Arrays out of ``.npy`` and ``.npz`` files of which nothing is believed.
+"""Arrays out of untrusted ``.npy`` and ``.npz`` files.
 
 numpy's own reader allocates what a header claims before it looks at what is there, and unpacks whatever an archive
 holds. Here a length counts only after it has been compared with the bytes, and an archive may not grow beyond a limit.

@@ -64,7 +64,7 @@ def check_names(names: Sequence[str], what: str) -> None:
     """Refuse names of columns that could not be written down: those with a NUL, or with half a character."""
     for name in names:
         if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise DataError(f"{what} has the column {name!r}, whose name holds what is no character; rename it")
+            raise DataError(f"{what} has the column {name!r}, whose name is not valid Unicode; rename it")
 
 
 def numeric_column(

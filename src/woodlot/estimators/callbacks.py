@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from woodlot.estimators.progress import progress_bar
+from woodlot.estimators.progress import is_beside, progress_bar
 from woodlot.protocols.core.message import Progress
 
 try:
@@ -67,5 +67,9 @@ def fit_progress(model: Any, what: str) -> Iterator[Callable[[Progress], None] |
             task = context.subcontext(task_name=what).call_on_fit_task_begin(estimator=model)
             task.call_on_fit_task_end(estimator=model)
 
-    yield lambda progress: step_to(STEPS * progress.done // max(progress.total, 1))
+    def step(progress: Progress) -> None:
+        if not is_beside(progress):
+            step_to(STEPS * progress.done // max(progress.total, 1))
+
+    yield step
     step_to(STEPS)

@@ -95,7 +95,8 @@ class ClientScores:
             client: (1 if more else -1) * (value - theirs[client]) for client, value in mine.items() if client in theirs
         }
 
-    def _lines(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Headings, and a line for each client, in words; the last column says who is worst off."""
         shown = [name for name in _SHOWN if name in self._better]
         worst = self.worst() if len(self.metrics) > 1 else None
         lines = [
@@ -111,7 +112,7 @@ class ClientScores:
         return ("client", "rows", *shown, ""), lines
 
     def __repr__(self) -> str:
-        heading, lines = self._lines()
+        heading, lines = self.table()
         widths = [max(len(line[k]) for line in [heading, *lines]) for k in range(len(heading))]
         return "\n".join(
             "  " + "  ".join(f"{v:<{w}}" if k == 0 else f"{v:>{w}}" for k, (v, w) in enumerate(pairs)).rstrip()
@@ -119,7 +120,7 @@ class ClientScores:
         )
 
     def _repr_html_(self) -> str:
-        return html_table(*self._lines())
+        return html_table(*self.table())
 
     def to_dict(self) -> dict[str, Any]:
         """In plain values that JSON can hold; NaN is None."""

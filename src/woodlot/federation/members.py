@@ -167,6 +167,7 @@ def _refuse_shared_columns(tables: Mapping[str, Table]) -> None:
             if column in holder:
                 raise DataError(
                     f"column {column!r} is at both {holder[column]} and {name}; rename one, such as "
-                    f"'{name}_{column}', or drop it; if it identifies the rows, name it with id={column!r}"
+                    f"'{name}_{column}', or drop it; if it identifies the rows, name it with id={column!r}; if the "
+                    "parties have different rows of the same columns, give layout='rows'"
                 )
             holder[column] = name

@@ -392,7 +392,7 @@ def _days(days: int) -> timedelta:
 
 def _validity(days: int) -> tuple[datetime, datetime]:
     if days < 1:
-        raise IdentityError(f"{days} days is no validity; give at least 1")
+        raise IdentityError(f"validity must be at least 1 day, not {days}")
     now = datetime.now(UTC)
     try:
         return now - SKEW, now + timedelta(days=days)

@@ -282,13 +282,13 @@ def check_fresh(revocations: Revocations | None) -> None:
     """Raise unless there is a list of revocations that is good now: without, somebody revoked would be let in."""
     if revocations is None:
         raise IdentityError(
-            "there is no list of revoked certificates here, so nobody knows who was revoked; get revoked.pem from the "
+            "no list of revoked certificates found, so revoked members cannot be recognised; get revoked.pem from the "
             "federation's operator and run: woodlot identity revocations FOLDER --import revoked.pem"
         )
     if not is_fresh(revocations):
         raise IdentityError(
             f"the list of revoked certificates here (number {revocations.number}) was good until "
-            f"{revocations.expires:%Y-%m-%d %H:%M} UTC, so nobody knows who was revoked since. The operator renews it: "
+            f"{revocations.expires:%Y-%m-%d %H:%M} UTC, and later revocations are not in it. The operator renews it: "
             "woodlot identity revocations AUTHORITY --renew. It arrives through the coordinator, the setting "
             "revocations, or: woodlot identity revocations FOLDER --import revoked.pem"
         )

@@ -136,6 +136,16 @@ class ErasureReceipt(WrittenReceipt):
         )
         return f"ErasureReceipt: {s.rows:,} rows forgotten, {s.unknown:,} ids unknown; {how}"
 
+    def _in_words(self) -> dict[str, str]:
+        s = self.statement
+        return {
+            "rows": f"{s.rows:,} forgotten, {s.rows_left:,} left; {s.unknown:,} ids were in no row",
+            "nodes": f"{s.nodes_before:,} before, {s.nodes_after:,} after",
+            "all trees grown again": s.again or "no",
+            "compared with a training without the rows": "yes, the same" if s.proved else "no",
+            "not erased": "; ".join(s.not_reached) or "all parts were reached",
+        }
+
     def names(self, id: bytes, key: bytes) -> bool:
         """Whether an id, in canonical form, is among those of the receipt."""
         return id_digest(id, key) in self.statement.ids

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
 from woodlot.data.decoding import from_json
+from woodlot.data.markup import html_facts
 from woodlot.exceptions import IdentityError, PolicyError, ReceiptError
 from woodlot.identity import certificates
 from woodlot.identity.identity import Identity, to_sign
@@ -377,6 +378,13 @@ class WrittenReceipt:
     def __init__(self, file: Any) -> None:
         self._file = file
 
+    def _repr_html_(self) -> str:
+        return html_facts(type(self).__name__, self._in_words() | {"signed": self._file.statement.created})
+
+    def _in_words(self) -> dict[str, str]:
+        """What it says first, for people."""
+        raise NotImplementedError
+
     def to_json(self) -> str:
         """The receipt as text."""
         return msgspec.json.format(msgspec.json.encode(self._file, order="deterministic"), indent=1).decode() + "\n"
@@ -428,6 +436,19 @@ class Receipt(WrittenReceipt):
             f"Receipt: {s.party} has left at level {s.level}; {s.removed:,} of {s.nodes_before:,} nodes removed, "
             f"{s.regrown:,} regrown, epoch {s.epoch_after}"
         )
+
+    def _in_words(self) -> dict[str, str]:
+        s = self.statement
+        told = {
+            "party": f"{s.party} has left, at level {s.level}",
+            "nodes": f"{s.removed:,} of {s.nodes_before:,} removed, {s.regrown:,} grown again",
+            "who stays": ", ".join(s.parties_after),
+            "rows": s.rows_in_words,
+        }
+        if s.scores is not None:
+            measure = f"{s.scores.measure}, {s.scores.rows}"
+            told[measure] = f"{s.scores.before:.4f} before, {s.scores.after:.4f} after"
+        return told
 
     def verify(self, authority: bytes | None = None) -> Verdict:
         """Check the receipt offline: signatures, request, and that its numbers go together.

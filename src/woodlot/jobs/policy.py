@@ -241,7 +241,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         setting = "train" if right == "align" else right
         name = msgspec.json.encode(user).decode()  # as TOML writes it
         raise PolicyError(
-            f"this party lets nobody {kind}; its operator can add the line {setting} = [{name}] to the section "
+            f"this party allows no user to {kind}; its operator can add the line {setting} = [{name}] to the section "
             "[policy] of its configuration"
             if not allowed
             else f"this party does not let {user!r} {kind}; its operator can add {name} to the setting {setting} in "

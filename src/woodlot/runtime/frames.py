@@ -251,8 +251,8 @@ class Assembler:
             message = _Unfinished(total)
         if part != message.parts or total != message.total:
             raise RemoteProtocolError(
-                f"part {part} of a message of {total:,} bytes, where part {message.parts} of one of "
-                f"{message.total:,} bytes is due"
+                f"part {part} of a message of {total:,} bytes came instead of part {message.parts} of one of "
+                f"{message.total:,} bytes"
             )
         chunk: bytes | memoryview = memoryview(frame)[HEADER_SIZE:]
         if compressed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar, cast
 
 from woodlot.protocols.core.message import Message, Progress, Round
@@ -113,7 +113,7 @@ def run(
                 if on_phase is not None and is_new:
                     on_phase(phase)
                 if on_progress is not None and step.progress is not None:
-                    on_progress(step.progress)
+                    on_progress(replace(step.progress, phase=phase))
                 if step.requests:
                     ledger.count_round()
                 replies = driver.ask(step.requests, sparing=step.sparing)

@@ -452,7 +452,7 @@ class Coordinator:
     # --- housekeeping ---
 
     def _keep_house(self) -> None:
-        """Tell parties of jobs that have ended, when they are there, and drop what is no longer needed here."""
+        """Tell parties of jobs that have ended, when they are there, and drop anything not needed any more."""
         while not self._closing.wait(HOUSEKEEPING_SECONDS):
             for duty in (self._record_ends, self.scorings.end_idle, self._note_presence, self._end_jobs):
                 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
@@ -37,8 +37,16 @@ users = ["alice"]      # its people who order jobs, each with a key of their own
 [organisations.shop]   # elsewhere: it makes its keys itself (woodlot join --as shop) and sends you a request
 # party = false        # an organisation without data, such as one that runs the coordinator only
 # users = ["carol"]
+
+# For revocable forests, and for hidden trainings without trust in the coordinator: organisations without data.
+# [organisations.notary]
+# helper = true        # or key_service = true; not both, and not with the coordinator
 """
 """What ``woodlot new`` writes."""
+
+
+Service = Literal["party", "helper", "key service", ""]
+"""What an organisation runs under its own name."""
 
 
 class OrganisationConfig(Section, frozen=True, kw_only=True):
@@ -52,6 +60,8 @@ class OrganisationConfig(Section, frozen=True, kw_only=True):
         Whether it runs the coordinator.
     party : bool
         Whether it has data, and so runs a party, which has the organisation's name.
+    helper, key_service : bool
+        Whether it runs the helper, or the key service, under its name and in place of a party.
     users : tuple of str
         Its people who order jobs.
 
@@ -60,13 +70,32 @@ class OrganisationConfig(Section, frozen=True, kw_only=True):
     here: bool = False
     coordinator: bool = False
     party: bool = True
+    helper: bool = False
+    key_service: bool = False
     users: tuple[str, ...] = ()
+
+    @property
+    def service(self) -> Service:
+        """What runs with a certificate of a party under the organisation's name; empty: nothing."""
+        if self.helper or self.key_service:
+            return "helper" if self.helper else "key service"
+        return "party" if self.party else ""
+
+    def check_apart(self, what: str) -> None:
+        """Refuse two of coordinator, helper and key service in one hand: together they read what is compared."""
+        runs = {"the coordinator": self.coordinator, "the helper": self.helper, "the key service": self.key_service}
+        named = [service for service, is_here in runs.items() if is_here]
+        if len(named) > 1:
+            raise ConfigError(
+                f"{what} runs {' and '.join(named)}; together they can read splits and requests, so name another "
+                "organisation for one of them"
+            )
 
     def members(self, name: str) -> tuple[Subject, ...]:
         """Role and name of each member that the organisation of this name has."""
         return (
             *([Subject(COORDINATOR, COORDINATOR)] if self.coordinator else []),
-            *([Subject("party", name)] if self.party else []),
+            *([Subject("party", name)] if self.service else []),
             *(Subject("user", user) for user in self.users),
         )
 
@@ -141,6 +170,7 @@ class FederationConfig(Section, frozen=True, kw_only=True):
         for name, one in self.organisations.items():
             if not one.members(name):
                 raise ConfigError(f"{origin}: organisations.{name} has no party, no coordinator and no users")
+            one.check_apart(f"{origin}: organisations.{name}")
         counts = Counter(member.name.lower() for member in members)
         if twice := [name for name, n in counts.items() if n > 1]:
             raise ConfigError(f"{origin}: {twice[0]!r} is the name of two members; names differ in more than case")
@@ -148,7 +178,11 @@ class FederationConfig(Section, frozen=True, kw_only=True):
     @property
     def parties(self) -> tuple[str, ...]:
         """Organisations that have data."""
-        return tuple(name for name, one in self.organisations.items() if one.party)
+        return self.running("party")
+
+    def running(self, service: Service) -> tuple[str, ...]:
+        """Organisations that run a service under their name."""
+        return tuple(name for name, one in self.organisations.items() if one.service == service)
 
     @property
     def users(self) -> tuple[str, ...]:

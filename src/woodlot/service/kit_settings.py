@@ -9,12 +9,22 @@ import ipaddress
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from woodlot.jobs.policy import WRITTEN
 from woodlot.service.settings import Address
 
+MEMBER_FILES = {
+    "helper": ("helper.toml", "party --role helper"),
+    "key service": ("keys.toml", "identity keys"),
+}
+"""The configuration of helper and key service, and the command that runs each."""
+
+_MEMBERS = {
+    "helpers": "who may help or deal in encrypted and hidden trainings",
+    "key_services": "who may keep the keys of encrypted forests",
+}
 _POLICY = {
     "train": "users who may train",
     "predict": "users who may predict",
@@ -36,10 +46,14 @@ def coordinator_settings(address: Address, revocations: str | None = None) -> st
     return "\n".join(lines) + "\n"
 
 
-def party_settings(federation: str, party: str, address: Address, users: Sequence[str]) -> str:
+def party_settings(
+    federation: str, party: str, address: Address, users: Sequence[str], members: Mapping[str, Sequence[str]]
+) -> str:
     """``party.toml``: where to dial, and a proposal of what to offer to whom, which its owner completes."""
     named = "[" + ", ".join(f'"{user}"' for user in users) + "]"
     policy = {setting: (named, meaning) for setting, meaning in _POLICY.items()} | WRITTEN
+    taken = {setting: (json.dumps(list(names)), _MEMBERS[setting]) for setting, names in members.items() if names}
+    policy |= taken
     width = max(len(f"{setting} = {value}") for setting, (value, _) in policy.items())
     rules = [f"{f'{setting} = {value}':<{width}}  # {meaning}" for setting, (value, meaning) in policy.items()]
     return f"""\
@@ -58,6 +72,24 @@ labels = []                         # those of them that may be predicted
 
 # [monitor]
 # listen = "127.0.0.1:9465"         # health and metrics
+"""
+
+
+def member_settings(federation: str, role: str, address: Address, users: Sequence[str]) -> str:
+    """``helper.toml`` or ``keys.toml``."""
+    named = json.dumps(list(users))
+    return f"""\
+# The {role} of the federation {federation}. It has no tables.
+# All settings: docs/configuration.md#helper-and-key-service
+# Run it on a host of its own: with what the coordinator has, it could read splits and requests.
+coordinator = "{address}"
+
+[policy]
+train = {named}     # users who may have keys made, or trainings dealt for
+predict = {named}   # users who may predict
+
+# [monitor]
+# listen = "127.0.0.1:9466"         # health and metrics
 """
 
 
@@ -80,11 +112,11 @@ min_samples_leaf = {WRITTEN["min_samples_leaf"][0]}
 """
 
 
-def start_script(federation: str, organisation: str, services: Sequence[str]) -> str:
-    """``start.sh``: runs the organisation's services until it is told to end."""
+def start_script(federation: str, organisation: str, commands: Sequence[str]) -> str:
+    """``start.sh``: runs the organisation's services, by their commands, until it is told to end."""
     program = Path(sys.executable).with_name("woodlot")
     woodlot = shlex.quote(str(program)) if program.exists() else "woodlot"
-    starts = "\n".join(f'"$WOODLOT" {service} {service}/{service}.toml &\npids="$pids $!"' for service in services)
+    starts = "\n".join(f'"$WOODLOT" {command} &\npids="$pids $!"' for command in commands)
     return f"""\
 #!/bin/sh
 # Runs what {organisation} has in the federation {federation}, until Ctrl-C. It is yours: change it as you like.

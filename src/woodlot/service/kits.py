@@ -36,7 +36,14 @@ from woodlot.identity.authority import Authority
 from woodlot.identity.certificates import CertificateRequest, Subject
 from woodlot.identity.identity import Identity, install, request, to_sign
 from woodlot.service.federation_file import FederationConfig, OrganisationConfig
-from woodlot.service.kit_settings import coordinator_settings, job_settings, party_settings, start_script
+from woodlot.service.kit_settings import (
+    MEMBER_FILES,
+    coordinator_settings,
+    job_settings,
+    member_settings,
+    party_settings,
+    start_script,
+)
 from woodlot.service.settings import Address
 
 KITS = "kits"
@@ -61,6 +68,10 @@ class KitFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Address.
     runs_coordinator, has_party : bool
         What the organisation runs.
+    service : {"helper", "key service"}, unset by default
+        What it runs under its name in place of a party.
+    helpers, key_services : tuple of str, unset by default
+        Organisations that run these, for the proposal of a policy.
     users : tuple of str
         The organisation's own.
     parties, all_users : tuple of str
@@ -78,6 +89,9 @@ class KitFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     coordinator: str
     runs_coordinator: bool
     has_party: bool
+    service: Literal["helper", "key service"] | msgspec.UnsetType = msgspec.UNSET
+    helpers: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    key_services: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     users: tuple[str, ...]
     parties: tuple[str, ...]
     all_users: tuple[str, ...]
@@ -87,7 +101,13 @@ class KitFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def members(self) -> tuple[Subject, ...]:
         """Role and name of each member of the organisation."""
-        own = OrganisationConfig(coordinator=self.runs_coordinator, party=self.has_party, users=self.users)
+        own = OrganisationConfig(
+            coordinator=self.runs_coordinator,
+            party=self.has_party,
+            helper=self.service == "helper",
+            key_service=self.service == "key service",
+            users=self.users,
+        )
         return own.members(self.organisation)
 
     @property
@@ -280,7 +300,10 @@ class Operator:
             organisation=organisation,
             coordinator=str(self.config.coordinator),
             runs_coordinator=one.coordinator,
-            has_party=one.party,
+            has_party=one.service == "party",
+            service=one.service if one.service in ("helper", "key service") else msgspec.UNSET,
+            helpers=self.config.running("helper") or msgspec.UNSET,
+            key_services=self.config.running("key service") or msgspec.UNSET,
             users=one.users,
             parties=self.config.parties,
             all_users=self.config.users,
@@ -330,7 +353,8 @@ def read_kit(path: Path) -> KitFacts:
         signature = base64.b64decode(sealed.signature, validate=True)
         kit = from_json(sealed.kit.encode(), KitFacts)
         Address.parse(kit.coordinator)
-        for name in (kit.federation, kit.organisation, *kit.parties, *kit.all_users):
+        others = (*(kit.helpers or ()), *(kit.key_services or ()))
+        for name in (kit.federation, kit.organisation, *kit.parties, *kit.all_users, *others):
             files.check_name(name)
         members = {member.uri for member in kit.members}
     except (msgspec.MsgspecError, ValueError, IdentityError) as error:
@@ -416,18 +440,26 @@ def _known_authority(folder: Path, members: Sequence[Subject]) -> str | None:
 def _write_settings(kit: KitFacts, folder: Path, revocations: Path | None) -> tuple[Path, ...]:
     """Write the files that are not there yet: whatever the organisation has changed stays."""
     address, texts = Address(kit.coordinator), dict[Path, str]()
-    services = [role for role, runs in (("coordinator", kit.runs_coordinator), ("party", kit.has_party)) if runs]
+    commands = []
+    if kit.runs_coordinator:
+        commands.append("coordinator coordinator/coordinator.toml")
     if kit.runs_coordinator:
         path = folder / "coordinator" / "coordinator.toml"
         source = None if revocations is None else os.path.relpath(revocations, path.parent)
         texts[path] = coordinator_settings(address, source)
     if kit.has_party:
-        own = party_settings(kit.federation, kit.organisation, address, kit.all_users)
+        commands.append("party party/party.toml")
+        members = {"helpers": kit.helpers or (), "key_services": kit.key_services or ()}
+        own = party_settings(kit.federation, kit.organisation, address, kit.all_users, members)
         texts[folder / "party" / "party.toml"] = own
+    if kit.service:
+        file, command = MEMBER_FILES[kit.service]
+        commands.append(f"{command} party/{file}")
+        texts[folder / "party" / file] = member_settings(kit.federation, kit.service, address, kit.all_users)
     for user in kit.users:
         texts[folder / "users" / user / "job.toml"] = job_settings(address, kit.parties)
-    if services:
-        texts[folder / "start.sh"] = start_script(kit.federation, kit.organisation, services)
+    if commands:
+        texts[folder / "start.sh"] = start_script(kit.federation, kit.organisation, commands)
     new = {path: text for path, text in texts.items() if not path.exists()}
     for path, text in new.items():
         files.write_file(path, text.encode())

@@ -74,6 +74,9 @@ function reachable() {
 }
 reachable();
 addEventListener("resize", reachable);
+// On a phone the pages are one line that scrolls: the present one is in sight.
+const present = document.querySelector("nav a[aria-current]");
+if (present) present.parentElement.scrollLeft = present.offsetLeft - (present.parentElement.clientWidth - present.offsetWidth) / 2;
 document.body.addEventListener("htmx:afterSettle", reachable);
 
 // --- charts ---
@@ -144,7 +147,7 @@ const DRAW = {
     const colours = { rows: "#b5492b", numbers: "#b08f2e", nothing: "#8b988f" };
     chart(element, {
       tooltip: { renderMode: "richText", trigger: "axis", valueFormatter: bytes },
-      xAxis: { type: "value", axisLabel: { formatter: bytes } }, yAxis: { type: "category", data: pairs },
+      xAxis: { type: "value", axisLabel: { formatter: bytes, hideOverlap: true } }, yAxis: { type: "category", data: pairs },
       series: Object.keys(colours).map((stake) => ({ name: stake, type: "bar", stack: "all", itemStyle: { color: colours[stake] }, data: pairs.map((p) => sum(p, stake)) })),
     });
   },

@@ -27,4 +27,4 @@ class DriftOrder(PredictOrder, frozen=True, kw_only=True, tag="drift"):
                 "lead='holder'"
             )
         if self.answers_to or self.give_answers or self.form != "decisions" or self.shuffled is not None or self.absent:
-            raise RemoteProtocolError("a comparison is of the whole forest, and its answers are for nobody")
+            raise RemoteProtocolError("a drift job compares the whole forest and returns no predictions")

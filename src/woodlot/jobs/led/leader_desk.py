@@ -55,7 +55,7 @@ class LeaderDesk(MessageHandler):
         self._limit = limit
 
     def answer(self, data: bytes) -> bytes:
-        """Answer what the coordinator has brought; what is no question of a user is refused in the clear."""
+        """Answer what the coordinator has brought; anything but a question of a user is refused in clear."""
         reply, error = answer(self, data, limit=self._limit)
         if error is not None:
             logger.warning("a question is refused: %s", type(error).__name__, exc_info=wordless(error))

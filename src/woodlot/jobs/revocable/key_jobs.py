@@ -82,7 +82,7 @@ def check_modulus(order: KeysOrder | RevocableOrder) -> None:
 
 
 def check_keys(store: JobStore, order: KeysOrder) -> None:
-    """Refuse keys for what is no forest over columns, or that miss some of its parties."""
+    """Refuse keys for a model that is not a forest over columns, or that miss some of its parties."""
     facts = store.model_facts(order.model)
     if store.keys(order.model) is not None:
         if order.keyring != told_keys(store, order.model).keys:

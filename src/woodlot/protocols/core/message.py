@@ -465,11 +465,15 @@ class ApprovalPending(Unanswered):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a protocol has come: `done` of `total` steps, and a few words on the present one."""
+    """How far a protocol has come: `done` of `total` steps of a phase, and a few words on the present one.
+
+    Protocols leave the phase out: it is that of the round, and `woodlot.runtime.run` adds it.
+    """
 
     done: int
     total: int
     note: str
+    phase: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,5 +13,5 @@ M = TypeVar("M", bound=Message)
 def reply_of(reply: Message, kind: type[M], party: str) -> M:
     """The reply, if it is of this kind."""
     if not isinstance(reply, kind):
-        raise RemoteProtocolError(f"{party} answered with {type(reply).__name__} where {kind.__name__} was due")
+        raise RemoteProtocolError(f"{party} answered with {type(reply).__name__} instead of {kind.__name__}")
     return reply

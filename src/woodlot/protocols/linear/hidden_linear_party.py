@@ -89,7 +89,7 @@ class HiddenLinearParty(LinearParty, refuses=(StartLinear, Descend, AskScores)):
     @takes(msg.StartHidden, when=LinearState.opened)
     def _on_StartHidden(self, message: msg.StartHidden) -> msg.HiddenStart:
         if self._descent is not None:
-            raise RemoteProtocolError("StartHidden is due once")
+            raise RemoteProtocolError("StartHidden may be sent only once")
         n_rows, columns = self.table.n_rows, message.columns
         for party, n in columns.items():
             if n < 1 or party == self.name:
@@ -165,7 +165,7 @@ class HiddenLinearParty(LinearParty, refuses=(StartLinear, Descend, AskScores)):
     @takes(msg.OpenDescent, when=LinearState.opened)
     def _on_OpenDescent(self, message: msg.OpenDescent) -> msg.DescentReady:
         if self._opening is None or self._side is not None:
-            raise RemoteProtocolError("OpenDescent is due once, after OpenDealt")
+            raise RemoteProtocolError("OpenDescent may be sent only once, after OpenDealt")
         check_shape(message.penalty, message.curvature)
         if not 1 <= message.n_scores <= MAX_SCORES or not 0 <= message.tol < np.inf:
             raise RemoteProtocolError(f"OpenDescent carries {message.n_scores} scores or a tolerance that cannot be")
@@ -226,7 +226,7 @@ class _SlopeDesk:
     def take(self, message: msg.TakeMasked) -> None:
         """Keep the masked columns, once."""
         if self._columns or set(message.columns) != set(self._n_columns) or len(message.secret) < KEY_BYTES:
-            raise RemoteProtocolError("TakeMasked is due once, with the masked columns of all others")
+            raise RemoteProtocolError("TakeMasked may be sent only once, with the masked columns of all others")
         self._columns = {
             party: read_wide(words, (self._n_columns[party], self._shape[0]), f"the columns of {party}")
             for party, words in message.columns.items()
@@ -238,7 +238,7 @@ class _SlopeDesk:
     ) -> msg.SlopeShares:
         """What the others get: the masked residuals, and what only masked columns and the dealer can tell."""
         if set(products) != set(self._columns) or not self._columns:
-            raise RemoteProtocolError("MaskSlopes is due after TakeMasked, with what was dealt for all others")
+            raise RemoteProtocolError("MaskSlopes must follow TakeMasked, with the dealt numbers of all others")
         n_rows, n_scores = self._shape
         shares = {}
         for party, columns in self._columns.items():

@@ -77,7 +77,7 @@ def unpack_bins(planes: NDArray[np.uint8], n: int, zeta: int, party: str) -> NDA
     """What `pack_bins` packed; a packet of another length, or a bin that cannot be, is the party's fault."""
     width, bits = (n + 7) // 8, bin_bits(zeta)
     if len(planes) != width * bits:
-        raise RemoteProtocolError(f"{party} sent {len(planes)} bytes of split vectors where {width * bits} were due")
+        raise RemoteProtocolError(f"{party} sent {len(planes)} bytes of split vectors instead of {width * bits}")
     bins = np.zeros(n, np.uint8)
     for k in range(bits):
         bins |= np.unpackbits(planes[k * width : (k + 1) * width], count=n, bitorder="little") << np.uint8(k)

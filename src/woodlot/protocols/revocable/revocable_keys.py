@@ -160,7 +160,7 @@ class EpochMember(MessageHandler):
     def _on_MeetMembers(self, message: msg.MeetMembers) -> msg.MembersMet:
         opening = self._opening
         if opening is None or opening.met is not None:
-            raise RemoteProtocolError("introductions are not due here")
+            raise RemoteProtocolError("unexpected introductions: this member does not expect them now")
         opening.agreement.check_named(opening.message.members, opening.introduction, message.introductions)
         check_configured({name: i.configured for name, i in message.introductions.items()})
         agreed = opening.agreement.accept(opening.message, message.introductions)
@@ -351,7 +351,7 @@ def prepare_epoch(
     ConfigError
         If moduli of this length are not made.
     RemoteProtocolError
-        If members were told different things, or answer with what is no key.
+        If members were told different things, or answer with something that is not a key.
 
     """
     check_bits(bits, setting)

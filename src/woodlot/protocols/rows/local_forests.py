@@ -64,7 +64,7 @@ def local_forests(plan: LocalPlan, clients: Sequence[str]) -> Rounds:
         reply = reply_of(replies[client], msg.LocalTrees, client)
         part = trees_of(reply, schema.categories, client)
         if part.structure.n_trees != len(share):
-            raise RemoteProtocolError(f"{client} sent {part.structure.n_trees} trees where {len(share)} were due")
+            raise RemoteProtocolError(f"{client} sent {part.structure.n_trees} trees instead of {len(share)}")
         filled, gain = _fill(part.structure, reply, schema, plan.criterion, client)
         trees.append(part)
         leaves.append(filled)

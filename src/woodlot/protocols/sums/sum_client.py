@@ -295,7 +295,7 @@ class SumClient(MessageHandler):
 
     def _due(self, what: str) -> PlainMasker:
         if self._masker is None:
-            raise RemoteProtocolError(f"no {what} is due while sums are {self.state} here")
+            raise RemoteProtocolError(f"unexpected {what}: sums are {self.state} here")
         return self._masker
 
     def answer(

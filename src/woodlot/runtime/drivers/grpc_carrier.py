@@ -74,7 +74,7 @@ class PartyLink:
     def check_reply(self, label: Label) -> None:
         """Refuse what was not asked for on this connection."""
         if label.kind not in (FrameKind.reply, FrameKind.failure) or not self._asked[label.job, label.number]:
-            raise RemoteProtocolError(f"a {label.kind.name} that nobody has asked for")
+            raise RemoteProtocolError(f"unexpected {label.kind.name}: nothing was asked for it")
 
     def check_length(self, label: Label, n_bytes: int) -> None:
         """Refuse a reply that is longer than any to its request."""

@@ -310,7 +310,7 @@ class Hub:
             peer = await asyncio.get_running_loop().run_in_executor(self._guards, self._admit, certificate)
         except IdentityError as error:
             raise _EndError(grpc.StatusCode.PERMISSION_DENIED, str(error)) from error
-        except Exception as error:  # a check that fails lets nobody in
+        except Exception as error:  # a check that fails refuses
             logger.exception("a certificate could not be checked")
             raise _EndError(grpc.StatusCode.UNAVAILABLE, "the coordinator cannot check certificates now") from error
         if peer.role != role and (role, peer.role) != (_USER, _PARTY):  # a party orders its own leaving as users do

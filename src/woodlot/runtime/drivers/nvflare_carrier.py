@@ -140,7 +140,7 @@ class NvflareCarrier:
             raise RemoteProtocolError(f"party {party!r} failed ({code}); the log of its site says why")
         is_reply = result.get(_NUMBER) == request.number and isinstance(result.get(_MESSAGE), bytes)
         if not is_reply or not isinstance(result.get(_WORKED), float):
-            raise RemoteProtocolError(f"party {party!r} has sent what is no reply to request {request.number}")
+            raise RemoteProtocolError(f"party {party!r} sent an unexpected reply to request {request.number}")
         return bytes(result[_MESSAGE])
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ def answer_task(shareable: Any, answer: Callable[[str, int, bytes], bytes]) -> A
     """
     job, number, message = (shareable.get(name) for name in (_JOB, _NUMBER, _MESSAGE))
     if not (isinstance(job, str) and isinstance(number, int) and isinstance(message, bytes)):
-        raise RemoteProtocolError("the task is none of Woodlot's: it has no job, number and message")
+        raise RemoteProtocolError("this is not a task of Woodlot: job, number or message is missing")
     since = time.perf_counter()
     answered = answer(job, number, message)
     reply = type(shareable)()

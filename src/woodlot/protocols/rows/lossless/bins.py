@@ -82,7 +82,7 @@ def common_bins(
     Raises
     ------
     ConfigError
-        If edges are declared for what is no column of numbers.
+        If edges are declared for a column that is not numeric.
     """
     numeric = [f for f, categories in enumerate(schema.categories) if categories is None]
     wrong = sorted(set(declared) - {schema.names[f] for f in numeric})
