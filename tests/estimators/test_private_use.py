@@ -14,6 +14,8 @@ import woodlot as wl
 from woodlot.exceptions import DataError, PolicyError
 from woodlot.privacy.budget import Budget
 from woodlot.privacy.client_budget import LocalBudget
+from woodlot.protocols.core.message import Message
+from woodlot.protocols.rows.private import PrivateClient
 
 
 def table(n: int = 3000, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
@@ -122,3 +124,26 @@ def test_targets_are_learnt() -> None:
     grown = wl.PrivateForestRegressor(4.0, n_estimators=30, target_range=(0, 13), random_state=0).fit(X, y)
     assert grown.score(X, y) > 0.5
     assert np.abs(grown.predict(X).mean() - y.mean()) < 1
+
+
+def test_who_dropped_out_is_kept_with_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    X, y = table(300)
+    told = PrivateClient._told
+
+    def failing(client: PrivateClient, message: Message, *rest: Any) -> Message:
+        if client.name == "client-2" and getattr(message, "tree", -1) == 3:
+            raise DataError("the table is gone")
+        return told(client, message, *rest)
+
+    monkeypatch.setattr(PrivateClient, "_told", failing)
+    model = wl.PrivateForestClassifier(8.0, n_estimators=5, parties=5, random_state=0, spare_after=1.0)
+    with pytest.warns(UserWarning, match="the training went on without client-2"):
+        model.fit(X, y)
+    model.save(tmp_path / "model")
+    loaded = wl.load(tmp_path / "model")
+    assert model.left_at_ == loaded.left_at_ == {"client-2": 3}
+    assert model.left_ == loaded.left_ == ("client-2",)
+    assert "client client-2" in str(model.card())
+    assert "those of more than 67% of them are enough" in model.privacy_.mechanism
+    with pytest.raises(DataError, match="the table is gone"):
+        model.set_params(spare_after=None).fit(X, y)

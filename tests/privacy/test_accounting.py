@@ -104,8 +104,9 @@ def test_without_the_extra_the_remedy_is_named() -> None:
         "import sys\n"
         "sys.modules['opendp'] = sys.modules['dp_accounting'] = None\n"
         "from woodlot.privacy.accounting import Spend, total_epsilon\n"
-        "from woodlot.privacy.noise import CountNoise\n"
-        "for use in (lambda: CountNoise(1.0), lambda: total_epsilon([Spend(1.0)], 1e-6)):\n"
+        "from woodlot.privacy.quantiles import private_quantiles\n"
+        "ends = {'lower': 0, 'upper': 1, 'epsilon': 1.0}\n"
+        "for use in (lambda: private_quantiles([0.5], [0.5], **ends), lambda: total_epsilon([Spend(1.0)], 1e-6)):\n"
         "    try: use()\n"
         "    except ModuleNotFoundError as error: print(error)\n"
     )

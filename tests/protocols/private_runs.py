@@ -73,6 +73,10 @@ def play(
 
 
 def clients_of(
-    plan: PrivatePlan, trial: int = 0, n: int = 40, names: Sequence[str] = NAMES
+    plan: PrivatePlan,
+    trial: int = 0,
+    n: int = 40,
+    names: Sequence[str] = NAMES,
+    kind: type[PrivateClient] = PrivateClient,
 ) -> dict[str, PrivateClient]:
-    return {name: PrivateClient(holdings(name, *rows(n, k), trial), plan) for k, name in enumerate(names)}
+    return {name: kind(holdings(name, *rows(n, k), trial), plan) for k, name in enumerate(names)}

@@ -204,11 +204,11 @@ def test_what_is_only_noise_is_not_answered() -> None:
     structure = draw_trees(plan, schema, {}, 4).structure
     terms = Terms(plan, 2, 3)
     rng = np.random.default_rng(0)
-    noise = rng.normal(0, terms.noise.deviation, (structure.n_leaves, 2)).round().astype(np.int64)
+    noise = rng.normal(0, terms.deviation(3), (structure.n_leaves, 2)).round().astype(np.int64)
     sums = noise + np.array([0, 3000 * terms.row_steps])
-    quiet = answers_of(structure, sums, terms)
+    quiet = answers_of(structure, sums, terms, 3)
     loud = answers_of(
-        structure, sums + np.arange(structure.n_leaves)[:, None] * [800 * int(terms.gradient_steps), 0], terms
+        structure, sums + np.arange(structure.n_leaves)[:, None] * [800 * int(terms.gradient_steps), 0], terms, 3
     )
     assert np.abs(quiet.leaf).max() < 0.1 * np.abs(loud.leaf).max()
     assert (np.diff(loud.leaf[:, 0]) >= -1e-9).mean() > 0.7

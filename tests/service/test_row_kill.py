@@ -130,23 +130,32 @@ def test_other_methods_survive_deaths_too(stage: Rows, model: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_hospital_that_is_away_for_good_does_not_stop_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "place"),  # in the middle of a sum of growth
+    [
+        (wl.HorizontalForestClassifier(3, max_depth=3, random_state=0, spare_after=0.2, quorum=3), 20),
+        (private_forest(20.0, spare_after=0.2, quorum=3), 13),
+    ],
+    ids=["lossless", "private"],
+)
+def test_a_hospital_that_is_away_for_good_does_not_stop_the_others(tmp_path: Path, model: Any, place: int) -> None:
     names = (*HOSPITALS, "dora")
     world = hospitals(tmp_path, {name: patients(k + 1) for k, name in enumerate(names)})
     with ThreadPoolExecutor(1) as pool, processes(world) as running:
         running.wait_connected()
         with rows_of(world) as user:
-            plan = wl.HorizontalForestClassifier(3, max_depth=3, random_state=0, spare_after=0.2, quorum=3).make_plan()
-            order = user.train_rows_order(plan, LABEL, {})
-            with running.halt("dora", order.job, {20}) as halt:  # in the middle of a sum of growth
+            order = user.train_rows_order(model.make_plan(), LABEL, {})
+            with running.halt("dora", order.job, {place}) as halt:
                 end = pool.submit(lambda: user.client.finish(user.client.submit(order).job))
-                assert halt.wait() == 20
+                assert halt.wait() == place
                 running.kill("dora")
             assert end.result().state == "done"
         view = CoordinatorView(world.coordinator_config())
-        forest = view.store.forest(order.job).coordinator
+        forest, facts = view.store.forest(order.job).coordinator, view.store.model_facts(order.job)
         view.store.close()
     assert forest.left == ("dora",)
+    assert facts.dropped_out == forest.left_at
+    assert 0 <= forest.left_at["dora"] < 3
     assert forest.structure.n_nodes > 3
 
 

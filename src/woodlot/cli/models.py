@@ -137,7 +137,8 @@ def _print(model: ModelFacts, audit: str) -> None:
                 "kept at": _kept_at(model),
                 "protection": "hidden: on secret shares; only counts by bin were opened" if model.is_hidden else "",
                 "trees": f"{model.n_trees:,}, {model.n_nodes:,} nodes",
-                "rows": f"{model.n_rows:,}",
+                "rows": f"{model.n_rows:,}" if model.n_rows else "not told",
+                "dropped out": _dropped_out(model),
                 "score": _show.out_of_bag(model),
                 "whole model": whole,
                 "privacy": claim_in_words(model.privacy),
@@ -160,6 +161,12 @@ def _print(model: ModelFacts, audit: str) -> None:
     console.print("[bold]Who saw what while it grew[/bold]\n")
     console.print(_show.who_saw(account.disclosure))
     console.print(f"\nMessage by message, and what each tells: {audit}", markup=False, soft_wrap=True)
+
+
+def _dropped_out(model: ModelFacts) -> str:
+    """Who was not there to the end, and in how much of the forest."""
+    what = "trees" if "Private" in model.settings else "levels"
+    return "; ".join(f"{name}, after {n} {what}" for name, n in model.dropped_out.items())
 
 
 def _kept_at(model: ModelFacts) -> str:

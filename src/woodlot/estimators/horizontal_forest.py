@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numbers
-import warnings
 from typing import Any
 
 import msgspec
 
 from woodlot.estimators.input_tables import name_class_weights
+from woodlot.estimators.sparing import SparingForest, sparing_fields
 from woodlot.estimators.whole import (
     PRIVATE_LEAF,
     WeightedForest,
@@ -18,11 +17,9 @@ from woodlot.estimators.whole import (
 )
 from woodlot.federation.grown import GrownForest
 from woodlot.protocols.rows.lossless import MAX_BINS, LosslessPlan
-from woodlot.protocols.rows.methods import HorizontalPlan
-from woodlot.runtime.audit import Account
 
 
-class _LosslessMethod(WeightedForest):
+class _LosslessMethod(SparingForest, WeightedForest):
     bins: Any
     oob_score: bool
 
@@ -34,8 +31,7 @@ class _LosslessMethod(WeightedForest):
             bins=tuple((str(name), tuple(float(edge) for edge in edges)) for name, edges in declared.items()),
             sums=p["sums"],
             allow_two=bool(p["allow_two"]),
-            spare_after=None if p["spare_after"] is None else float(p["spare_after"]),
-            quorum=quorum_number(p["quorum"]),
+            **sparing_fields(p),
             oob_score=True if p["oob_score"] else msgspec.UNSET,
             class_weight=_class_weight(p.get("class_weight")),
         )
@@ -46,12 +42,6 @@ class _LosslessMethod(WeightedForest):
         if params.get("class_weight") is not None and not params["bootstrap"]:
             raise ValueError("class_weight says how often rows are drawn; it needs bootstrap=True")
 
-    @property
-    def left_(self) -> tuple[str, ...]:
-        """Clients that dropped out of the training, which went on without them."""
-        left: tuple[str, ...] = self.forest_.coordinator.left
-        return left
-
     def _set_forest(self, forest: GrownForest) -> None:
         super()._set_forest(forest)
         if self.oob_score:
@@ -61,28 +51,11 @@ class _LosslessMethod(WeightedForest):
         score = self.forest_.oob_score
         return super()._notes() | ({} if score is None else {"oob_score": repr(float(score))})
 
-    def _keep(self, plan: HorizontalPlan, forest: GrownForest, account: Account) -> None:
-        super()._keep(plan, forest, account)
-        if self.left_:
-            warnings.warn(
-                f"the training went on without {', '.join(self.left_)}: the forest has their rows in part, or not at "
-                "all. See left_",
-                UserWarning,
-                stacklevel=6,
-            )
-
 
 def _class_weight(given: Any) -> Any:
     """Class weights as plans have them: by the names of the classes."""
     named = name_class_weights(given, None)
     return msgspec.UNSET if named is None else named
-
-
-def quorum_number(quorum: Any) -> int | float | None:
-    """A quorum as plans have it: a number of clients, a share of them, or None."""
-    if quorum is None:
-        return None
-    return int(quorum) if isinstance(quorum, numbers.Integral) else float(quorum)
 
 
 class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
@@ -164,6 +137,8 @@ class HorizontalForestClassifier(_LosslessMethod, WholeForestClassifier):
         was drawn by every tree.
     left_ : tuple of str
         Clients that dropped out, where the training could go on without them.
+    left_at_ : dict of str to int
+        In how many levels of the trees, which grow together, each of these took part from beginning to end.
     forest_ : GrownForest
         The forest; whole, so that ``combine()``, ``to_sklearn()`` and ``estimators_`` are always there.
 

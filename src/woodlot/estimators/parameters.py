@@ -204,6 +204,10 @@ _REVOCABLE: dict[str, Rule] = _COLUMNS | {
 }
 
 _ROWS: dict[str, Rule] = _TREES | _DEALT_ROWS | {"min_samples_split": whole(2), "min_samples_leaf": whole(1)}
+_SPARING: dict[str, Rule] = {
+    "spare_after": NONE | POSITIVE,
+    "quorum": NONE | whole(1) | fraction("a share of the clients in (0, 1)", lambda value: 0 < value < 1),
+}
 _SUMS: dict[str, Rule] = {"sums": one_of("secure", "plain"), "allow_two": FLAG}
 _LOCAL: dict[str, Rule] = _ROWS | _SAMPLES | {"max_bins": NONE | whole(MIN_BINS, MAX_COARSE)}
 _COLLABORATIVE: dict[str, Rule] = _LOCAL | _SUMS | {
@@ -211,12 +215,10 @@ _COLLABORATIVE: dict[str, Rule] = _LOCAL | _SUMS | {
     "min_leaf_rows": NONE | whole(1),
     "grid": NONE | BY_COLUMN,
 }  # fmt: skip
-_LOSSLESS: dict[str, Rule] = _ROWS | _SAMPLES | _SUMS | {
+_LOSSLESS: dict[str, Rule] = _ROWS | _SAMPLES | _SUMS | _SPARING | {
     "max_bins": whole(MIN_BINS, MOST_BINS),
     "oob_score": FLAG,
     "device": _FEDERATED["device"],
-    "spare_after": NONE | POSITIVE,
-    "quorum": NONE | whole(1) | fraction("a share of the clients in (0, 1)", lambda value: 0 < value < 1),
     "bins": NONE
     | Rule(
         ("finite edges in ascending order for each of some columns",),
@@ -230,7 +232,7 @@ _EXTRA: dict[str, Rule] = _ROWS | _SUMS | {
     "min_proposal_rows": whole(2),
 }  # fmt: skip
 
-_PRIVATE: dict[str, Rule] = _TREES | _DEALT_ROWS | {
+_PRIVATE: dict[str, Rule] = _TREES | _DEALT_ROWS | _SPARING | {
     "epsilon": number(f"a number above 0 and at most {MOST_EPSILON:,}", lambda value: 0 < value <= MOST_EPSILON),
     "delta": number("a number in (0, 1)", lambda value: 0 < value < 1),
     "n_estimators": NONE | whole(1, MOST_TREES),

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from woodlot.estimators.federated_extra_trees import SIMULATED, Knots, KnownCategories, completed_by_tables, declared_of
 from woodlot.estimators.input_tables import class_array
-from woodlot.estimators.whole import WholeForest, WholeForestClassifier, WholeForestRegressor, growth_fields
+from woodlot.estimators.sparing import SparingForest, sparing_fields
+from woodlot.estimators.whole import WholeForestClassifier, WholeForestRegressor, growth_fields
 from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation
 from woodlot.protocols.core.target import Target
@@ -27,7 +28,7 @@ LEARNING_RATE, TARGET_RATE = 0.3, 0.2
 FOUND = "what is not declared: in fit(X, y) ranges, categories and classes are then found in the table"
 
 
-class _Private(WholeForest):
+class _Private(SparingForest):
     """What classifier and regressor share."""
 
     declared: Any
@@ -73,6 +74,7 @@ class _Private(WholeForest):
             private_knots=ranges == "private-quantiles",
             columns_per_tree=None if width is None else int(width),
             allow_two=bool(p["allow_two"]),
+            **sparing_fields(p),
             **labels,
         )
 
@@ -155,6 +157,14 @@ class PrivateForestClassifier(_Private, WholeForestClassifier):
         against any client. More clients that may collude mean more noise: n / (n - colluding) times its variance.
     allow_two : bool, default=False
         Allow secure sums over two clients.
+    spare_after : float or None, default=None
+        Go on without a client that refuses, or is away for so many seconds, with the next tree. ``left_at_`` says
+        in how many trees each was. The guarantee is for the noise of the fewest clients that the quorum allows, so
+        there is more noise: (quorum - colluding) clients' noise counts, not (n - colluding). None: the training stops,
+        and between organisations it goes on when the client is back.
+    quorum : int, float or None, default=None
+        How many clients must be left for that: a number, or more than a share of them. At least more than half, and
+        three. None: more than two thirds.
     n_jobs : int or None, default=None
         Threads of the clients.
     random_state : int, RandomState or None
@@ -175,6 +185,10 @@ class PrivateForestClassifier(_Private, WholeForestClassifier):
         Who saw what during training.
     cost_ : Cost
         Rounds, bytes and seconds of the training.
+    left_ : tuple of str
+        Clients that dropped out, where the training could go on without them.
+    left_at_ : dict of str to int
+        In how many trees, from the first on, each of these took part.
     forest_ : GrownForest
         The forest; whole. Its trees add scores (log-odds): ``to_onnx()`` and ``to_treelite()`` export it,
         scikit-learn's forests cannot express it. ``explain`` divides scores, not probabilities.
@@ -208,6 +222,8 @@ class PrivateForestClassifier(_Private, WholeForestClassifier):
         classes: Any = None,
         colluding: int = 1,
         allow_two: bool = False,
+        spare_after: float | None = None,
+        quorum: int | float | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -224,6 +240,8 @@ class PrivateForestClassifier(_Private, WholeForestClassifier):
         self.classes = classes
         self.colluding = colluding
         self.allow_two = allow_two
+        self.spare_after = spare_after
+        self.quorum = quorum
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -293,6 +311,8 @@ class PrivateForestRegressor(_Private, WholeForestRegressor):
         target_range: tuple[float, float] | None = None,
         colluding: int = 1,
         allow_two: bool = False,
+        spare_after: float | None = None,
+        quorum: int | float | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -309,6 +329,8 @@ class PrivateForestRegressor(_Private, WholeForestRegressor):
         self.target_range = target_range
         self.colluding = colluding
         self.allow_two = allow_two
+        self.spare_after = spare_after
+        self.quorum = quorum
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose

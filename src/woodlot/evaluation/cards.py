@@ -138,6 +138,8 @@ def _data(model: Any, purpose: str) -> CardSection:
         by_party = np.bincount(part.feature_party, minlength=len(part.parties))
         for party, n in zip(part.parties, by_party.tolist(), strict=True):
             facts[f"party {party}"] = f"{n} column{'' if n == 1 else 's'}" if n else "takes part"
+        for party, n in part.left_at.items():
+            facts[f"client {party}"] = f"dropped out after {n} trees or levels"
         if forest.model is not None:  # its parts are kept elsewhere
             facts["model"] = str(forest.model)
             facts["led by"] = forest.leader or "the coordinator"

@@ -412,6 +412,9 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         The helper that has dealt for it; unset: the coordinator, or nobody.
     forgets : str, unset by default
         The model that it has taken the place of when rows were forgotten.
+    left_at : dict of str to int, unset by default
+        Clients that dropped out while it grew, and in how many trees of a private forest, or levels of a lossless one,
+        each took part.
 
     """
 
@@ -444,6 +447,12 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     grown: Literal["hidden"] | msgspec.UnsetType = msgspec.UNSET
     dealer: str | msgspec.UnsetType = msgspec.UNSET
     forgets: str | msgspec.UnsetType = msgspec.UNSET
+    left_at: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def dropped_out(self) -> dict[str, int]:
+        """Clients that dropped out while it grew, with ``left_at`` of each."""
+        return {} if isinstance(self.left_at, msgspec.UnsetType) else self.left_at
 
     @property
     def former(self) -> str:

@@ -1,4 +1,4 @@
-"""Counts with noise: whole numbers from OpenDP, drawn from the operating system's chance.
+"""Counts with noise: integer Laplace noise under a key that the operating system has drawn for each answer.
 
 One query is one histogram; what one row changes in it is its sensitivity:
 
@@ -19,19 +19,23 @@ its charge, and sent again when it is asked for again. See `woodlot.privacy.budg
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.privacy._libraries import opendp
 from woodlot.privacy.accounting import Spend, check_epsilon
+from woodlot.privacy.exact import float_up
+from woodlot.privacy.laplace import draw_laplace
 
 Neighbours = Literal["add-remove", "replace"]
 """Two tables that nobody shall be able to tell apart."""
 
 _LARGEST_SCALE = 2.0**40
+KEY_BYTES = 32
 _LARGEST_COUNT = 2**53
 
 
@@ -69,7 +73,7 @@ class CountNoise:
     scale : float
         Of the noise.
     epsilon : float
-        What OpenDP proves for one query; at most what was asked for.
+        Of one query: what a row changes, divided by the scale, rounded up. At most what was asked for.
 
     """
 
@@ -82,13 +86,11 @@ class CountNoise:
         scale = change / epsilon
         if scale > _LARGEST_SCALE:
             raise ValueError(f"epsilon {epsilon} is too small: the answers would be nothing but noise")
-        self._mechanism = _laplace(scale)
-        while self._mechanism.map(change) > epsilon:
+        while _epsilon(change, scale) > epsilon:
             scale = math.nextafter(scale, math.inf)
-            self._mechanism = _laplace(scale)
         self.scale = scale
-        self.epsilon = float(self._mechanism.map(change))
-        self._epsilon_of_a_cell = float(self._mechanism.map(max_weight))
+        self.epsilon = _epsilon(change, scale)
+        self._epsilon_of_a_cell = _epsilon(max_weight, scale)
 
     @property
     def deviation(self) -> float:
@@ -118,8 +120,7 @@ class CountNoise:
             raise ValueError(f"counts must be whole numbers, not {counts.dtype}")
         if counts.size and int(np.abs(counts.astype(np.int64)).max()) > _LARGEST_COUNT:
             raise ValueError(f"counts must not exceed {_LARGEST_COUNT}")
-        drawn = self._mechanism(np.zeros(counts.size, np.int64)) if counts.size else []
-        noise = np.array(drawn, np.int64).reshape(counts.shape)
+        noise = draw_laplace(self.scale, os.urandom(KEY_BYTES), counts.size).reshape(counts.shape)
         return NoisyCounts(counts.astype(np.int64) + noise, noise)
 
 
@@ -130,7 +131,6 @@ def cells_changed(neighbours: str) -> int:
     return 1 if neighbours == "add-remove" else 2
 
 
-def _laplace(scale: float) -> Any:
-    domains, metrics = opendp("domains"), opendp("metrics")
-    space = domains.vector_domain(domains.atom_domain(T="i64")), metrics.l1_distance(T="i64")
-    return opendp("measurements").make_laplace(*space, scale=scale)
+def _epsilon(change: int, scale: float) -> float:
+    """Of noise of this scale on counts that a row changes by so much, rounded up."""
+    return float_up(change / Fraction(scale))

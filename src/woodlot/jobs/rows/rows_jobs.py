@@ -7,6 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 from woodlot.exceptions import DataError
@@ -100,6 +101,7 @@ def keep_training(kept: Kept, outcome: WholeParts, epoch: int = 0) -> dict[str, 
         privacy=json.dumps(claim_of(order.plan, len(forest.feature_keys)).to_dict()),
         disclosure=kept.account["disclosure"],
         cost=kept.account["cost"],
+        left_at=forest.left_at or msgspec.UNSET,
     )
     kept.store.keep_model(facts, StoredForest(forest, {}, {HOLDER: part}, {}))
     return {"model": order.job, "name": order.name, "n_rows": forest.n_rows}

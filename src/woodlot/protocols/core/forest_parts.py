@@ -41,6 +41,8 @@ class CoordinatorForest:
     """How many training values of each column lay outside of the range that was declared, where one was."""
     left: tuple[str, ...] = ()
     """Parties that dropped out of the training, which went on without them."""
+    left_at: dict[str, int] = field(default_factory=dict)
+    """In how many trees of a private forest each of these was; in how many levels of all trees of a lossless one."""
     oob_score: float | None = None
     """Of a whole forest: accuracy or R2 of the rows that trees have not drawn, where it was asked for; not stored."""
     makers: NDArray[np.int16] | None = None

@@ -35,7 +35,7 @@ from woodlot.protocols.core.message import Message, Progress, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.rows import extra_messages as msg
 from woodlot.protocols.rows.extra_plan import ExtraTreesPlan, agree, count_outside, find_axes
-from woodlot.protocols.rows.extra_tally import Raw, Tally, tally_of
+from woodlot.protocols.rows.extra_tally import Raw, Reading, Tally, tally_of
 from woodlot.protocols.rows.local_forests import tree_chunks
 from woodlot.protocols.rows.schema import NO_MAGNITUDE, CommonSchema, Rounds
 from woodlot.protocols.rows.whole_forest import fields_of, whole_forest
@@ -101,6 +101,7 @@ class _Growth:
         self.fraction_bits = _fraction_bits(schema)
         self.bound = schema.count_bound() if schema.classes and self.tally.rows_are_exact else None
         self.step = 0
+        self._most_levels = plan.settings(len(schema.names)).max_depth
         self._total: Raw = np.empty((0, 0), np.int64)
         self._leaves: list[tuple[NDArray[np.int64], Raw]] = []
         self._fate: dict[str, Any] = _no_fate()
@@ -113,7 +114,8 @@ class _Growth:
             if self.plan.ranges == "proposals":
                 drawn = yield from self._propose(drawn)
             best, left, right = yield from self._count(drawn)
-            may_wait = self.tally.rows_are_exact
+            # an attempt costs as much as a level: under GlobalDP it takes the place of one
+            may_wait = self.tally.rows_are_exact or (self._is_quiet and self.step + 1 < self._most_levels)
             nodes, total = self.trees.nodes, self._total
             fate, questions = self.trees.decide(drawn, best, may_wait)
             self._leaves.append((nodes[fate == LEAF], total[fate == LEAF]))
@@ -122,8 +124,8 @@ class _Growth:
             self._total = total[copies]
             both = np.stack([left[fate == SPLITS], right[fate == SPLITS]], axis=1)
             self._total[is_child] = both.reshape(-1, both.shape[-1])
-            is_open = ~is_child | self._may_split()
             self.step += 1
+            is_open = ~is_child | self._may_split()
             self._fate = {
                 "fate": fate,
                 "split_feature": questions.feature,
@@ -151,7 +153,9 @@ class _Growth:
     def _may_split(self) -> NDArray[np.bool_]:
         """Which open nodes are large, high and mixed enough, by what has been released of them."""
         plan, depth = self.plan, self.trees.depth
-        may: NDArray[np.bool_] = depth < plan.settings(len(self.schema.names)).max_depth
+        may: NDArray[np.bool_] = depth < self._most_levels
+        if not self.tally.rows_are_exact:
+            may &= self.step < self._most_levels
         known = depth > 0 if not self.tally.rows_are_exact else np.ones(len(depth), np.bool_)
         n, amounts = self.tally.amounts(self._total)
         seen = 0.0
@@ -159,11 +163,21 @@ class _Growth:
             # Counts below 0 stand for 0 elsewhere. Here that would make rows out of noise, of which an empty node has
             # as much as any other: trees would grow to their full depth everywhere.
             n, seen = self._total.sum(axis=1).astype(np.float64), SEEN * self._noise
-            may &= ~known | (n > seen * math.sqrt(self.tally.node_cells))
+            may &= ~known | (n > self._seen_rows)
         may &= ~known | ((n >= plan.min_samples_split) & (n >= 2 * plan.min_samples_leaf))
         if self.schema.classes:
             may &= ~known | ((amounts > seen).sum(axis=1) > 1)
         return may
+
+    @property
+    def _seen_rows(self) -> float:
+        """The most rows that cannot be told from the noise on a sum over classes; 0 without noise."""
+        return SEEN * self._noise * math.sqrt(self.tally.node_cells)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether there is noise, and less of it than the fewest rows of a leaf."""
+        return not self.tally.rows_are_exact and self._seen_rows <= self.plan.min_samples_leaf
 
     def _close(self, is_open: NDArray[np.bool_]) -> Drawn:
         """Make leaves of the others, and draw candidates; a node that has none is a leaf too."""
@@ -203,22 +217,36 @@ class _Growth:
             for some in _parts(len(nodes), self.width * tally.cells, _READ_AT_ONCE):
                 at = slice(nodes.start + some.start, nodes.start + some.stop)
                 reading = tally.read(sums[some.start : some.stop], self._total[at])
-                kernels.choose_questions(
-                    reading.amounts_left,
-                    reading.amounts_right,
-                    reading.n_left,
-                    reading.n_right,
-                    drawn.questions.feature[at.start * self.width : at.stop * self.width],
-                    _CRITERIA[self.plan.criterion],
-                    self.plan.min_samples_leaf,
-                    best[at],
-                )
+                feature = drawn.questions.feature[at.start * self.width : at.stop * self.width]
+                best[at] = self._choose(reading, feature)
                 row, chosen = np.arange(len(some)), np.maximum(best[at], 0)
                 left[at], right[at] = reading.left[row, chosen], reading.right[row, chosen]
                 n_left[at], n_right[at] = reading.n_left, reading.n_right
         if tally.rows_are_exact:
             self.trees.learn_empty(drawn, n_left, n_right)
         return best, left, right
+
+    def _choose(self, reading: Reading, feature: NDArray[np.int32]) -> NDArray[np.int64]:
+        """The best candidate of each node, -1 where there is none.
+
+        Under GlobalDP, where another attempt costs as much as a level, one with a small side is better than none, as
+        long as small sides are more than noise.
+        """
+        least, best = self.plan.min_samples_leaf, np.empty(len(reading.n_left), np.int64)
+        for rows in (least, 1) if self._is_quiet else (least,):
+            found = np.empty_like(best)
+            kernels.choose_questions(
+                reading.amounts_left,
+                reading.amounts_right,
+                reading.n_left,
+                reading.n_right,
+                feature,
+                _CRITERIA[self.plan.criterion],
+                rows,
+                found,
+            )
+            best = found if rows == least else np.where(best < 0, found, best)
+        return best
 
     def _ask(self, questions: Questions, nodes: range) -> Generator[Round, dict[str, Message], Raw]:
         fate, step = self._take_fate(), self.step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from woodlot.protocols.sums.masks import Masker, PlainMasker
-from woodlot.protocols.sums.sum_client import SumClient
+from woodlot.protocols.sums.sum_client import SumClient, minimum_clients, quorum_of, wanted_quorum
 from woodlot.protocols.sums.sum_coordinator import SumSession, ask_clients, open_sums, sum_of, sum_round
 from woodlot.protocols.sums.vectors import from_fixed, to_fixed
 
@@ -14,8 +14,11 @@ __all__ = [
     "SumSession",
     "ask_clients",
     "from_fixed",
+    "minimum_clients",
     "open_sums",
+    "quorum_of",
     "sum_of",
     "sum_round",
     "to_fixed",
+    "wanted_quorum",
 ]

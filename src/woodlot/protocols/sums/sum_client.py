@@ -65,6 +65,17 @@ class SumClientState(StrEnum):
     started = "started"
 
 
+DEFAULT_QUORUM = 2 / 3
+"""More than this share of the clients must be left where some can be spared."""
+
+
+def wanted_quorum(spare_after: float | None, quorum: int | float | None) -> int | float | None:
+    """How many clients the sums of a plan need, as for `quorum_of`; all, where none is spared."""
+    if spare_after is None:
+        return None
+    return DEFAULT_QUORUM if quorum is None else quorum
+
+
 def minimum_clients(mode: msg.Mode, allow_two: bool) -> int:
     """How many clients a sum has at least: of two, each would learn the other's numbers from the sum."""
     if mode == "plain":

@@ -7,7 +7,7 @@ two vectors here. Clients stand in ascending order of their names everywhere.
 from __future__ import annotations
 
 import itertools
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -250,6 +250,12 @@ class SharesTold(Message):
     asked: bytes
     shares: dict[str, bytes]
 
+
+MOST_SECONDS = 1e9
+"""The longest that a client may be waited for."""
+WaitSeconds = Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)]
+Quorum = Annotated[int, msgspec.Meta(ge=1)] | Annotated[float, msgspec.Meta(gt=0, lt=1)]
+"""A number of clients, or more than a share of them."""
 
 SETTING_UP = (OpenSums, StartSums)
 """What a client is told before any sum."""

@@ -241,6 +241,7 @@ def _pack_coordinator(forest: CoordinatorForest, extra: Mapping[str, Any]) -> Pa
         "extra": dict(extra),
         **({"outside": forest.outside} if forest.outside else {}),
         **({"left": list(forest.left)} if forest.left else {}),
+        **({"left_at": forest.left_at} if forest.left_at else {}),
         **({"link": forest.leaves.link} if forest.leaves.link != "mean" else {}),
     }
     arrays: dict[str, NDArray[Any]] = {
@@ -285,6 +286,7 @@ def _unpack_coordinator(
         sampling=None,
         outside={str(name): int(count) for name, count in header.get("outside", {}).items()},
         left=tuple(str(name) for name in header.get("left", ())),
+        left_at={str(name): int(count) for name, count in header.get("left_at", {}).items()},
     )
     check_coordinator(forest)
     return forest, dict(header["extra"])

@@ -66,8 +66,11 @@ def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
     )
     columns = yield from common_bins(session, schema, plan.max_bins or MAX_BINS, declared, plan.words_at_once)
     growing = yield from _draw(plan, session, schema, columns)
+    left_at = dict.fromkeys(session.left, 0)
     while growing.n_open:
+        level = growing.depth
         yield from _grow_level(plan, session, growing)
+        left_at |= dict.fromkeys(session.left.keys() - left_at.keys(), level)
     trees, leaves, gain = growing.finish()
     if plan.task == "targets":
         leaves.value[:] = true_targets(leaves.value, schema.magnitude, growing.target_bits)
@@ -83,7 +86,7 @@ def lossless_forest(plan: LosslessPlan, clients: Sequence[str]) -> Rounds:
             growing.every_row,
             by_class=plan.task == "classes" and (plan.is_weighted or plan.row_weights is True),
         )
-    return replace(forest, left=tuple(sorted(session.left)), oob_score=score), part
+    return replace(forest, left=tuple(sorted(session.left)), left_at=left_at, oob_score=score), part
 
 
 def _draw(

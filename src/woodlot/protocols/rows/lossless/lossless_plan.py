@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -13,7 +13,8 @@ from woodlot.exceptions import ConfigError
 from woodlot.protocols.rows.row_client import GrowthPlan, PositiveInt
 from woodlot.protocols.rows.row_labels import MOST_WEIGHT_BITS
 from woodlot.protocols.rows.schema import NO_MAGNITUDE
-from woodlot.protocols.sums.sum_messages import Mode
+from woodlot.protocols.sums import wanted_quorum
+from woodlot.protocols.sums.sum_messages import Mode, Quorum, WaitSeconds
 from woodlot.trees.drawing import MAX_RATE, poisson_thresholds
 
 EXACT_BITS = 52
@@ -21,10 +22,6 @@ EXACT_BITS = 52
 MAX_BINS = 255
 """Bins of a column by default; with the code of missing values they fit a byte."""
 MOST_BINS = 65_535
-MOST_SECONDS = 1e9
-"""The longest that a client may be waited for."""
-DEFAULT_QUORUM = 2 / 3
-"""More than this share of the clients must be left where some can be spared."""
 WORDS_AT_ONCE = 1 << 23
 """Numbers of eight bytes in one message of a client, unless a single node has more."""
 
@@ -60,8 +57,8 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
     bins: tuple[tuple[str, tuple[float, ...]], ...] = ()
     sums: Mode = "secure"
     allow_two: bool = False
-    spare_after: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] | None = None
-    quorum: PositiveInt | Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None
+    spare_after: WaitSeconds | None = None
+    quorum: Quorum | None = None
     words_at_once: PositiveInt = WORDS_AT_ONCE
     oob_score: bool | msgspec.UnsetType = msgspec.UNSET
     class_weight: Literal["balanced"] | tuple[tuple[str, float], ...] | msgspec.UnsetType = msgspec.UNSET
@@ -142,9 +139,7 @@ class LosslessPlan(GrowthPlan, frozen=True, tag="lossless"):
     @property
     def needed(self) -> int | float | None:
         """How many clients a sum needs; None for all."""
-        if self.spare_after is None:
-            return None
-        return DEFAULT_QUORUM if self.quorum is None else self.quorum
+        return wanted_quorum(self.spare_after, self.quorum)
 
     def declared(self) -> dict[str, NDArray[np.float64]]:
         """The declared edges of each column that has any.

@@ -27,7 +27,7 @@ def private_claim(plan: PrivatePlan, n_features: int, unit: str, *not_protected:
         against += f", and up to {plan.colluding} clients together"
     return PrivacyClaim(
         mechanism=f"Gaussian noise on the totals of {n_features} columns and on the sums of {plan.n_estimators} trees, "
-        f"of which every client adds a share; it holds against {against}",
+        f"of which every client adds a share{_spared(plan)}; it holds against {against}",
         unit=unit,
         epsilon=plan.epsilon,
         delta=plan.delta,
@@ -39,3 +39,11 @@ def private_claim(plan: PrivatePlan, n_features: int, unit: str, *not_protected:
             "that a client takes part, and names and kinds of its columns",
         ),
     )
+
+
+def _spared(plan: PrivatePlan) -> str:
+    """Whose noise is enough, where clients may drop out."""
+    if plan.needed is None:
+        return ""
+    least = f"{plan.needed}" if isinstance(plan.needed, int) else f"more than {plan.needed:.0%}"
+    return f", and those of {least} of them are enough"

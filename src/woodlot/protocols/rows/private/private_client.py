@@ -72,7 +72,7 @@ class PrivateClient(HorizontalClient):
         self._ordered = plan
         self._labels = labels if plan.task == "classes" else None
         self._targets = targets
-        self._sums = own.sum_client("secure", plan.allow_two)
+        self._sums = own.sum_client("secure", plan.allow_two, plan.needed)
         self._columns: Table | None = None
         self._numeric: dict[str, tuple[float, float]] = {}  # columns that have a histogram, and their ranges
         self._known_terms: Terms | None = None
@@ -129,8 +129,8 @@ class PrivateClient(HorizontalClient):
         self._known_terms = terms
         return reply
 
-    @takes(sum_messages.StartSums, when=RowClientState.ready)
-    def _on_StartSums(self, message: sum_messages.StartSums) -> Message:
+    @takes(sum_messages.StartSums, *sum_messages.RECOVERING, when=RowClientState.ready)
+    def _on_sums(self, message: Message) -> Message:
         return self._sums.handle(message)
 
     @property

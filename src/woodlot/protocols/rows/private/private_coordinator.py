@@ -3,7 +3,7 @@
 ::
 
     round 1, 2    every client   the declared columns, categories and classes
-    round 3, 4    every client   agreement on keys for secure sums
+    round 3, 4    every client   agreement on keys for secure sums; from here on clients can be spared
     a round       every client   rows by class, or rows and the sum of targets; histograms of the columns: with noise
     a round       every client   is brought all trees
     then, for each tree
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -35,7 +36,7 @@ from woodlot.protocols.rows.private.private_plan import CELLS, PrivatePlan, Term
 from woodlot.protocols.rows.private.smoothing import Answers, answers_of
 from woodlot.protocols.rows.schema import CommonSchema, Rounds
 from woodlot.protocols.rows.whole_forest import fields_of, whole_forest
-from woodlot.protocols.sums import SumSession, open_sums, sum_round
+from woodlot.protocols.sums import SumSession, ask_clients, open_sums, sum_round
 from woodlot.protocols.sums.sum_messages import SumOrder
 from woodlot.trees.alone import WholeTrees, join_trees
 from woodlot.trees.extra import Axes, GrowingTrees
@@ -69,7 +70,7 @@ def private_forest(plan: PrivatePlan, clients: Sequence[str]) -> Rounds:
         terms = Terms(plan, len(ranges), len(clients))
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    session = yield from open_sums(clients, allow_two=plan.allow_two)
+    session = yield from open_sums(clients, allow_two=plan.allow_two, spare_after=plan.spare_after, quorum=plan.needed)
     n_counts = len(schema.classes) or 2
     totals = yield from sum_round(
         session,
@@ -78,22 +79,29 @@ def private_forest(plan: PrivatePlan, clients: Sequence[str]) -> Rounds:
         length=n_counts + CELLS * len(ranges),
         progress=Progress(0, plan.n_estimators, "totals"),
     )
-    start, n_rows = _start(plan, totals[:n_counts] / terms.total_steps, terms)
-    knots = _knots(ranges, totals[n_counts:].reshape(-1, CELLS) / terms.cell_steps, terms)
+    noise = terms.deviation(len(session.summed))
+    start, n_rows = _start(plan, totals[:n_counts] / terms.total_steps, noise / terms.total_steps)
+    knots = _knots(ranges, totals[n_counts:].reshape(-1, CELLS) / terms.cell_steps, noise / terms.cell_steps)
     trees = draw_trees(plan, schema, knots, plan.depth(n_rows))
     taken = msg.TakeTrees(**fields_of(trees, 0), start=start)
-    replies = yield Round(PHASE, dict.fromkeys(session.clients, taken))
+    replies = yield from ask_clients(session, PHASE, taken)
     for client, reply in replies.items():
         reply_of(reply, msg.TreesTaken, client)
-    boosted = yield from _boost(plan, session, trees, terms)
-    return whole_forest(trees, _leaves(plan, schema, start, boosted), np.concatenate([b.gain for b in boosted]), schema)
+    boosted, left_at = yield from _boost(plan, session, trees, terms)
+    gain = np.concatenate([b.gain for b in boosted])
+    forest, part = whole_forest(trees, _leaves(plan, schema, start, boosted), gain, schema)
+    return replace(forest, left=tuple(sorted(left_at)), left_at=left_at), part
 
 
 def _boost(
     plan: PrivatePlan, session: SumSession, trees: WholeTrees, terms: Terms
-) -> Generator[Round, dict[str, Message], list[Answers]]:
-    """Ask for the gradients of one tree after the other, each with the answers of the one before."""
+) -> Generator[Round, dict[str, Message], tuple[list[Answers], dict[str, int]]]:
+    """Ask for the gradients of one tree after the other, each with the answers of the one before.
+
+    Returns also the clients that dropped out, and in how many trees each was.
+    """
     boosted: list[Answers] = []
+    left_at = dict.fromkeys(session.left, 0)
     width = plan.n_scores + 1
     for number in range(plan.n_estimators):
         structure = trees.take(number, number + 1).structure
@@ -105,8 +113,10 @@ def _boost(
             length=structure.n_leaves * width,
             progress=Progress(number, plan.n_estimators, f"tree {number + 1}/{plan.n_estimators}"),
         )
-        boosted.append(answers_of(structure, sums.reshape(-1, width), terms))
-    return boosted
+        boosted.append(answers_of(structure, sums.reshape(-1, width), terms, len(session.summed)))
+        # who drops out while masks are taken off is in this sum, and in none after it
+        left_at |= {name: number + (name in session.summed) for name in session.left if name not in left_at}
+    return boosted, left_at
 
 
 def _gradients_of(tree: int, answers: NDArray[np.float64], order: SumOrder) -> Message:
@@ -116,9 +126,8 @@ def _gradients_of(tree: int, answers: NDArray[np.float64], order: SumOrder) -> M
 # --- what follows from the totals ---
 
 
-def _start(plan: PrivatePlan, counts: NDArray[np.float64], terms: Terms) -> tuple[NDArray[np.float64], float]:
+def _start(plan: PrivatePlan, counts: NDArray[np.float64], noise: float) -> tuple[NDArray[np.float64], float]:
     """The score that every row starts from, and about how many rows there are."""
-    noise = terms.noise.deviation / terms.total_steps
     if plan.task == "targets":
         n_rows = max(_FEWEST_ROWS, float(counts[0]))
         return np.clip(counts[1:] / (n_rows + noise), -1.0, 1.0), n_rows
@@ -132,10 +141,9 @@ def _start(plan: PrivatePlan, counts: NDArray[np.float64], terms: Terms) -> tupl
 
 
 def _knots(
-    ranges: dict[str, tuple[float, float]], cells: NDArray[np.float64], terms: Terms
+    ranges: dict[str, tuple[float, float]], cells: NDArray[np.float64], noise: float
 ) -> dict[str, NDArray[np.float64]]:
     """Where thresholds of each column are drawn: between quantiles of its histogram, as far as it can be seen."""
-    noise = terms.noise.deviation / terms.cell_steps
     knots = {}
     for (name, ends), rows in zip(ranges.items(), cells, strict=True):
         seen = np.where(rows > SEEN * noise, rows, 0.0)

@@ -16,6 +16,8 @@ from woodlot.privacy.accounting import UNITS, Spend, Unit
 from woodlot.privacy.gaussian import SharedNoise, gaussian_epsilon, mu_for
 from woodlot.protocols.core.forest_parts import ClassName
 from woodlot.protocols.rows.row_client import GrowthPlan
+from woodlot.protocols.sums import minimum_clients, quorum_of, wanted_quorum
+from woodlot.protocols.sums.sum_messages import Quorum, WaitSeconds
 
 MOST_EPSILON = 1000
 """Beyond it there is no protection to speak of, and no use in more."""
@@ -64,6 +66,8 @@ class PrivatePlan(GrowthPlan, frozen=True, tag="private"):
         How many columns a tree asks about; None: all.
     allow_two : bool
         Allow secure sums over two clients.
+    spare_after, quorum
+        As for the lossless forest. The noise of the fewest clients that a sum may have is enough for the guarantee.
     """
 
     epsilon: Annotated[float, msgspec.Meta(gt=0, le=MOST_EPSILON)]
@@ -77,6 +81,8 @@ class PrivatePlan(GrowthPlan, frozen=True, tag="private"):
     private_knots: bool = True
     columns_per_tree: Annotated[int, msgspec.Meta(ge=1)] | None = None
     allow_two: bool = False
+    spare_after: WaitSeconds | None = None
+    quorum: Quorum | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be kept, with the reason."""
@@ -101,6 +107,21 @@ class PrivatePlan(GrowthPlan, frozen=True, tag="private"):
     @property
     def allows_two(self) -> bool:
         return self.allow_two
+
+    @property
+    def needed(self) -> int | float | None:
+        """How many clients a sum needs; None for all."""
+        return wanted_quorum(self.spare_after, self.quorum)
+
+    def fewest(self, n_clients: int) -> int:
+        """How many of so many clients a sum has at least.
+
+        Raises
+        ------
+        ConfigError
+            If the quorum is not possible.
+        """
+        return quorum_of(self.needed, n_clients, minimum_clients("secure", self.allow_two)) or n_clients
 
     @property
     def protects(self) -> tuple[Unit, ...]:
@@ -156,12 +177,12 @@ class Terms:
     n_numeric : int
         Columns that have a histogram.
     n_clients : int
-        Who adds noise.
+        Who adds noise, as long as none drops out.
 
     Raises
     ------
     ValueError
-        If a row would be nothing beside the noise, or all clients may collude.
+        If a row would be nothing beside the noise, all clients may collude, or the quorum is not possible.
     """
 
     plan: PrivatePlan
@@ -179,8 +200,12 @@ class Terms:
 
     @cached_property
     def noise(self) -> SharedNoise:
-        """The noise of all sums."""
-        return SharedNoise(self.n_clients, self.plan.colluding)
+        """The noise of a sum of the fewest clients: what the guarantee rests on."""
+        return SharedNoise(self.plan.fewest(self.n_clients), self.plan.colluding)
+
+    def deviation(self, n_summed: int) -> float:
+        """Standard deviation of the noise of a sum of so many clients, in steps."""
+        return SharedNoise(n_summed).deviation
 
     @cached_property
     def _mu(self) -> float:
@@ -243,7 +268,7 @@ class Terms:
     # --- what it is worth ---
 
     def mu_against(self, known: int) -> float:
-        """Of the whole training, against who knows the noise of so many clients."""
+        """Of the whole training, against who knows the noise of so many clients: where all sums are of the fewest."""
         totals = self.noise.mu_against(known, self.totals_length)
         return math.hypot(totals, math.sqrt(self.plan.n_estimators) * self.noise.mu_against(known, self.tree_length))
 

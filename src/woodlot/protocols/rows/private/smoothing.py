@@ -42,7 +42,7 @@ class Answers:
     gain: NDArray[np.float64]
 
 
-def answers_of(structure: Structure, sums: NDArray[np.int64], terms: Terms) -> Answers:
+def answers_of(structure: Structure, sums: NDArray[np.int64], terms: Terms, n_summed: int) -> Answers:
     """The answers of one tree.
 
     Parameters
@@ -53,9 +53,11 @@ def answers_of(structure: Structure, sums: NDArray[np.int64], terms: Terms) -> A
         Gradients by score, and rows, in steps and with noise.
     terms : Terms
         The training's numbers.
+    n_summed : int
+        How many clients the sums are of.
     """
     plan, n_scores = terms.plan, sums.shape[1] - 1
-    noise = terms.noise.deviation / terms.gradient_steps
+    noise = terms.deviation(n_summed) / terms.gradient_steps
     is_leaf, levels = structure.right < 0, Levels(structure)
     node = np.zeros((structure.n_nodes, n_scores + 2))
     node[is_leaf, :n_scores] = sums[:, :n_scores] / terms.gradient_steps
