@@ -7,21 +7,24 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from woodlot.data.ids import canonical_ids
 from woodlot.data.row_content import RowContents
 from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError, DeviceError, MissingExtraError, RemoteProtocolError
 from woodlot.federation.column_choice import chosen_of_all
+from woodlot.federation.drawn_rows import take_target
 from woodlot.federation.grown import GrownForest, Labels
 from woodlot.federation.interface import AnyFederation, OnProgress, Settings, needs_columns
 from woodlot.federation.label_columns import LabelColumn, column_of, found_column, one_per_row
 from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.federation.members import Member
+from woodlot.federation.named_rows import ids_by_client
 from woodlot.federation.row_access import Rows
 from woodlot.privacy.client_budget import ClientBudget, LocalBudget
 from woodlot.protocols.core.agreement import Entropy
@@ -40,10 +43,33 @@ from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
 
 if TYPE_CHECKING:
+    from woodlot.identity.erasure import ErasureReceipt
     from woodlot.identity.receipts import Receipt
 
 _SECRET_BYTES = 32
 _NAME_BYTES = 8
+
+
+class WithoutRows(NamedTuple):
+    """Clients without some of their rows.
+
+    Attributes
+    ----------
+    federation : RowFederation
+        The clients with the rows that are left.
+    targets : dict of str to Target
+        Their labels.
+    rows, unknown : int
+        Rows that are gone, and ids that are of no row.
+    ids : tuple of bytes
+        All ids, each once.
+    """
+
+    federation: RowFederation
+    targets: dict[str, Target]
+    rows: int
+    unknown: int
+    ids: tuple[bytes, ...]
 
 
 class RowFederation(Federation):
@@ -81,6 +107,8 @@ class RowFederation(Federation):
         self._client_budgets: dict[str, ClientBudget] = {name: LocalBudget(name) for name in members}
         self._entropy = dict.fromkeys(members, fresh_entropy)
         """Makes the secrets of each client for one job."""
+        self.numbered = False
+        """Whether rows are known by their numbers in one table, which was dealt to the clients."""
         self._order: Rows | None = None
         """Place of each row among the clients' rows, client after client; None: in this order."""
 
@@ -92,11 +120,13 @@ class RowFederation(Federation):
         """
         rows = {name: np.flatnonzero(client == k) for k, name in enumerate(names)}
 
-        return cls(
+        dealt = cls(
             {name: Member(table.take(own), None, None, shares_model=True) for name, own in rows.items()},
             {name: partial(_numbered, own) for name, own in rows.items()},
             partial(_simulated, seed),
         )
+        dealt.numbered = True
+        return dealt
 
     def repeat_draws(self, seed: int) -> None:
         """Let what clients draw for a job follow from a seed, noise too: it can be repeated, and protects nobody."""
@@ -130,6 +160,7 @@ class RowFederation(Federation):
         rest._lasting = {name: self._lasting[name] for name in members}
         rest._client_budgets = {name: self._client_budgets[name] for name in members}
         rest.observer = self.observer
+        rest.numbered = self.numbered
         return rest
 
     # --- rows: those of the first client, then those of the second, or in the order of a selection ---
@@ -316,6 +347,55 @@ class RowFederation(Federation):
     ) -> Receipt:
         """Take a client out of a forest in this process."""
         return here(self)
+
+    def forget_rows(
+        self,
+        forest: GrownForest,
+        ids: Any,
+        label: str | None,
+        *,
+        weight: str | None = None,
+        here: Callable[[RowFederation], ErasureReceipt],
+        keep: Callable[[GrownForest, Account, AnyFederation, ErasureReceipt], None],
+    ) -> ErasureReceipt:
+        """Take rows out of a forest in this process."""
+        return here(self)
+
+    def without_rows(self, ids: Any, targets: Mapping[str, Target]) -> WithoutRows:
+        """The clients without the rows of some ids; used by the estimators.
+
+        Parameters
+        ----------
+        ids : array-like or mapping of str to array-like
+            Ids; of a table that was dealt to simulated clients the numbers of its rows. By client: only there.
+        targets : mapping of str to Target
+            The labels of all rows.
+        """
+        if not self._row_ids:
+            raise DataError(
+                "the rows of these clients have no ids, so nothing says which of them to forget: name their column, "
+                "Federation.local(tables, id='column', layout='rows'), and fit on that; or take the rows out of the "
+                "tables and fit again"
+            )
+        wanted = ids_by_client(ids, self.parties)
+        own = {name: set(named) for name, named in wanted.items()}
+        gone, found = np.zeros(self.n_rows, np.bool_), set()
+        for row, (id, k) in enumerate(zip(self._canonical_ids(), self.row_owners().tolist(), strict=True)):
+            if id in own.get(self.parties[k], ()):
+                gone[row] = True
+                found.add(id)
+        if gone.all():
+            raise DataError("these are all rows of the model; delete the model instead")
+        masks = self._divided(self._placed(gone))
+        left = {name: take_target(target, np.flatnonzero(~masks[name])) for name, target in targets.items()}
+        named = tuple(sorted({id for ids in wanted.values() for id in ids}))
+        rest = self.take(np.flatnonzero(~gone)) if found else self
+        return WithoutRows(rest, left, int(gone.sum()), len(named) - len(found), named)
+
+    def _canonical_ids(self) -> list[bytes]:
+        """The id of each row as `woodlot.data.ids` writes it; of a dealt table its number."""
+        ids = self._hashed_ids()
+        return canonical_ids([int.from_bytes(id, "big") for id in ids]).values if self.numbered else ids
 
     def grow_without(
         self,
