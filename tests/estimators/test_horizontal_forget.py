@@ -124,6 +124,26 @@ def test_on_a_federation_by_id_and_only_where_the_ids_are_asked_for(method: str)
         model.forget((np.arange(len(X)) + 100).tolist())
 
 
+@pytest.mark.parametrize("task", [0, 1])
+def test_clients_of_local_forests_keep_the_trees_that_none_of_the_rows_is_in(task: int) -> None:
+    X, y, client = table(6)
+    y = targets_of(X) if task else y
+    model = model_of("local", task, parties=client, n_estimators=7).fit(X, y)
+    anna = [int(row) for row in np.flatnonzero(client == "anna") if row not in (3, 5, 7)]
+    s = model.forget(anna[:2], prove=True).statement
+    assert (s.again, [tree.tree for tree in s.trees]) == ("", [0, 1])
+    assert s.searched == sum(tree.regrown for tree in s.trees)
+    grew = [row for row in model.disclosure_ if row.kind == "LocalTrees"]
+    assert [(row.sender, row.count) for row in grew] == [("anna", 1)]
+    rest = np.setdiff1d(np.arange(len(X)), anna[:2])
+    assert ids(model) == ids(model_of("local", task, parties=client[rest], n_estimators=7).fit(X.iloc[rest], y[rest]))
+    assert model.forget([3]).statement.again  # the only row of its category: every client's columns are others
+    model.revoke("chur", level=1)
+    assert model.forest_.coordinator.structure.n_trees < 7
+    assert model.forget([int(np.flatnonzero(client == "bern")[4])]).statement.again  # what has gone is grown again
+    assert model.forest_.coordinator.structure.n_trees == 7
+
+
 def test_a_part_of_a_federation_forgets_rows_and_then_a_client_leaves() -> None:
     X, y, client = table(2)
     whole = federation(X, y, client, id="id")
@@ -137,6 +157,28 @@ def test_a_part_of_a_federation_forgets_rows_and_then_a_client_leaves() -> None:
     rest = ~np.isin(np.arange(len(X)) + 100, gone)
     fresh_of = federation(X[rest], y[rest], client[rest], id="id").split(0.3, seed=1)[0].without("bern")
     assert ids(model) == ids(model_of("lossless", 0, allow_two=True).fit(fresh_of, y="ill"))
+
+
+def test_the_sums_of_both_growths_differ_by_the_row() -> None:
+    """What the coordinator can subtract, secure or not: shown on sums that are not masked."""
+    X, y, client = table(8)
+    whole, heard = federation(X, y, client, id="id"), []
+    gone = int(np.flatnonzero((client == "anna") & (y == "yes"))[0])
+
+    def listen(sender: str, receiver: str, message: Any) -> None:
+        if (sender, type(message).__name__) == ("anna", "PlainVector"):
+            heard[-1].append(message)
+
+    whole.observer = listen
+    heard.append([])
+    model = model_of("lossless", 0, sums="plain", max_depth=2, n_estimators=3).fit(whole, y="ill")
+    heard.append([])
+    model.forget([gone + 100])
+    classes, shape = list(model.classes_), (3 + 1, len(model.classes_) + 2)
+    drawn = [next(m.values[:-2] for m in side if len(m.values) == shape[0] * shape[1] + 2) for side in heard]
+    totals = [values.astype(np.int64).reshape(shape) for values in drawn]
+    every_row = (totals[0] - totals[1])[-1]  # what is added for trees that draw no row
+    assert every_row[: len(classes)].tolist() == [int(name == "yes") for name in classes]  # the row's label
 
 
 def test_a_loaded_model_needs_its_tables_again(tmp_path: Path) -> None:

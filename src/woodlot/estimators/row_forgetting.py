@@ -14,10 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from woodlot.estimators.leaving import CHANGEABLE, RowTraining, become_forest, whole_digests, whole_sizes
 from woodlot.estimators.origin import SeenRows
 from woodlot.estimators.parameters import is_int
+from woodlot.estimators.progress import progress_bar
 from woodlot.estimators.revoking import signer_of
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import AnyFederation, GrownForest, as_federation
-from woodlot.federation.local_rows import RowFederation
+from woodlot.federation.local_rows import RowFederation, WithoutRows
 from woodlot.identity.erasure import (
     NOT_REACHED,
     ErasureReceipt,
@@ -28,6 +29,7 @@ from woodlot.identity.erasure import (
 )
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import now, tree_changes
+from woodlot.protocols.rows.local_forests import LocalPlan
 from woodlot.protocols.rows.row_forgetting import check_forgets
 from woodlot.runtime.audit import Account
 from woodlot.trees.parallel import effective_jobs
@@ -86,9 +88,9 @@ def _forget_here(
     without = federation.without_rows(ids, training.targets)
     before = after = whole_digests(former)
     changed = copy.copy(model)  # the model itself changes at the very end, all at once
+    kept: tuple[int, ...] = ()
     if without.rows:
-        changed.__dict__.update({name: value for name, value in training.params.items() if name not in CHANGEABLE})
-        changed._grow(without.federation, without.targets, training.label, training.plan.seed, training.weight)
+        kept = _grow_again(changed, training, without)
         become_forest(changed, model, changed.forest_, changed.forest_.memo.training)
         if not federation.numbered:
             changed._seen = SeenRows(without.federation)
@@ -97,18 +99,42 @@ def _forget_here(
     if prove:
         _prove(changed.forest_.memo.training or training, after, effective_jobs(model.n_jobs))
     old, new = former.coordinator.structure, forest.coordinator.structure
+    sizes = [_but(own, kept) for own in (whole_sizes(old, new), whole_sizes(new, old))]
     key = fresh_key()
     statement = ErasureStatement(
         model=before["coordinator"], created=now(), rows=without.rows, unknown=without.unknown,
         ids=digests_of(without.ids, key), before=before, after=after, rows_left=forest.coordinator.n_rows,
-        again=AGAIN if without.rows else "", searched=0, stood=0,
-        trees=tree_changes(whole_sizes(old, new), whole_sizes(new, old)) if without.rows else (),
+        again="" if kept or not without.rows else AGAIN, searched=sum(sizes[1]) if kept else 0, stood=0,
+        trees=tree_changes(*sizes) if without.rows else (),
         nodes_before=old.n_nodes, nodes_after=new.n_nodes, seconds=round(time.perf_counter() - began, 6),
         proved=prove, not_reached=NOT_REACHED,
     )  # fmt: skip
     receipt = make_erasure(statement, signer_of(identity), key)
     _become(model, changed, receipt)
     return receipt
+
+
+def _grow_again(changed: WholeForest, training: RowTraining, without: WithoutRows) -> tuple[int, ...]:
+    """Make a model the one of the rows that are left; returns the trees that stand as they were."""
+    rest, targets, plan = without.federation, without.targets, training.plan
+    verbose, n_jobs, former = changed.verbose, effective_jobs(changed.n_jobs), changed.forest_
+    changed.__dict__.update({name: value for name, value in training.params.items() if name not in CHANGEABLE})
+    if not isinstance(plan, LocalPlan):
+        changed._grow(rest, targets, training.label, plan.seed, training.weight)
+        return ()
+    with progress_bar(verbose, "growing trees") as show:
+        forest, account, kept = rest.grow_without_rows(
+            former, plan, targets, without.gone, label=training.label, weight=training.weight, n_jobs=n_jobs,
+            on_progress=show,
+        )  # fmt: skip
+    changed._keep(plan, forest, account)
+    changed._remember(plan, rest, targets, training.label, training.weight)
+    return kept
+
+
+def _but(sizes: list[int], kept: tuple[int, ...]) -> list[int]:
+    """Nodes of the trees that do not stand as they were."""
+    return [0 if tree in set(kept) else size for tree, size in enumerate(sizes)]
 
 
 def _become(model: WholeForest, changed: WholeForest, receipt: ErasureReceipt) -> None:

@@ -33,6 +33,7 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.methods import HorizontalPlan, client_of, protocol_of
 from woodlot.protocols.rows.row_client import Holdings
+from woodlot.protocols.rows.row_forgetting import grow_without_rows
 from woodlot.protocols.rows.row_labels import target_of
 from woodlot.protocols.rows.row_leaving import Left, grow_without
 from woodlot.protocols.rows.row_messages import Task
@@ -59,17 +60,24 @@ class WithoutRows(NamedTuple):
         The clients with the rows that are left.
     targets : dict of str to Target
         Their labels.
-    rows, unknown : int
-        Rows that are gone, and ids that are of no row.
+    gone : dict of str to int
+        How many rows each client has lost.
+    unknown : int
+        Ids that are of no row.
     ids : tuple of bytes
         All ids, each once.
     """
 
     federation: RowFederation
     targets: dict[str, Target]
-    rows: int
+    gone: dict[str, int]
     unknown: int
     ids: tuple[bytes, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows that are gone, of all clients."""
+        return sum(self.gone.values())
 
 
 class RowFederation(Federation):
@@ -390,7 +398,37 @@ class RowFederation(Federation):
         left = {name: take_target(target, np.flatnonzero(~masks[name])) for name, target in targets.items()}
         named = tuple(sorted({id for ids in wanted.values() for id in ids}))
         rest = self.take(np.flatnonzero(~gone)) if found else self
-        return WithoutRows(rest, left, int(gone.sum()), len(named) - len(found), named)
+        lost = {name: int(mask.sum()) for name, mask in masks.items()}
+        return WithoutRows(rest, left, lost, len(named) - len(found), named)
+
+    def grow_without_rows(
+        self,
+        forest: GrownForest,
+        plan: HorizontalPlan,
+        targets: Mapping[str, Target],
+        gone: Mapping[str, int],
+        *,
+        label: str | None = None,
+        weight: str | None = None,
+        n_jobs: int = 1,
+        on_progress: OnProgress = None,
+    ) -> tuple[GrownForest, Account, tuple[int, ...]]:
+        """Grow a forest again on the rows that are left; also tells which trees stand as they were.
+
+        Parameters
+        ----------
+        forest : GrownForest
+            The forest on all rows; it is not changed.
+        plan, targets, label, weight, n_jobs, on_progress
+            As for ``grow``.
+        gone : mapping of str to int
+            How many rows each client has lost.
+        """
+        protocol = grow_without_rows(plan, self.parties, forest.coordinator, forest.parts[HOLDER], gone)
+        apart = [name for name in (label, weight) if name is not None]
+        grown, account = self._run(protocol, plan, targets, apart, n_jobs, on_progress)
+        parts = {HOLDER: grown.part}
+        return GrownForest(grown.forest, parts, parts), account, grown.kept
 
     def _canonical_ids(self) -> list[bytes]:
         """The id of each row as `woodlot.data.ids` writes it; of a dealt table its number."""

@@ -17,6 +17,7 @@ from woodlot.jobs.delete import delete_messages
 from woodlot.jobs.drift import drift_messages
 from woodlot.jobs.evaluate import evaluate_messages, pooled_messages
 from woodlot.jobs.explain import explanation_messages
+from woodlot.jobs.forget import forget_messages
 from woodlot.jobs.kind import kind_of
 from woodlot.jobs.led import led_messages
 from woodlot.jobs.orders import Order
@@ -43,6 +44,7 @@ _SENDS: dict[str, tuple[ModuleType | type[Message], ...]] = {
     "train": (*_FOREST, hidden_messages, jobs.ModelPart),
     "predict": (*_FOREST, *_KEYS, *_ANSWERS),
     "revoke": (*_FOREST, hidden_messages, jobs.UseModel, jobs.ModelPart, jobs.ReceiptText),
+    "forget": (*_FOREST, jobs.ModelPart, forget_messages, jobs.ReceiptText),
     "evaluate": (*_FOREST, *_KEYS, *_ANSWERS, evaluate_messages),
     "explain": (*_FOREST, *_ANSWERS, explain_messages, explanation_messages),
     "drift": (*_FOREST, *_ANSWERS, drift_messages),
@@ -58,6 +60,7 @@ _SENDS: dict[str, tuple[ModuleType | type[Message], ...]] = {
     "predict-encrypted": (*_KEYS, jobs.Predictions),
     "train-rows": (*_ROWS, jobs.ModelPart),
     "revoke-rows": (*_ROWS, jobs.ModelPart, jobs.ReceiptText),
+    "forget-rows": (*_ROWS, jobs.ModelPart, forget_messages, jobs.ReceiptText),
     "predict-rows": (row_job_messages,),
     "evaluate-rows": (row_job_messages, pooled_messages, sum_messages),
 }
