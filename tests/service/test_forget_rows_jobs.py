@@ -41,7 +41,7 @@ ASKED = {"anna": [1003, 1017], "bern": [2005]}
 MODELS: dict[str, Any] = {
     "local": wl.LocalForestsClassifier(6, random_state=1),
     "collaborative": wl.CollaborativeForestClassifier(4, max_depth=3, random_state=1),
-    "lossless": wl.HorizontalForestClassifier(3, max_depth=3, random_state=1),
+    "lossless": wl.HorizontalForestClassifier(3, max_depth=3, random_state=1, spare_after=60.0),
 }
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from woodlot.data.ids import canonical_ids
 from woodlot.data.row_content import RowContents
 from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
@@ -386,10 +385,12 @@ class RowFederation(Federation):
                 "tables and fit again"
             )
         wanted = ids_by_client(ids, self.parties)
-        own = {name: set(named) for name, named in wanted.items()}
-        gone, found = np.zeros(self.n_rows, np.bool_), set()
-        for row, (id, k) in enumerate(zip(self._canonical_ids(), self.row_owners().tolist(), strict=True)):
-            if id in own.get(self.parties[k], ()):
+        sought = {self._own_id(id): id for named in wanted.values() for id in named}
+        own, owner = {name: set(named) for name, named in wanted.items()}, self.row_owners()
+        gone, found, here = np.zeros(self.n_rows, np.bool_), set(), self._hashed_ids()
+        for row in [row for row, id in enumerate(here) if id in sought]:
+            id = sought[here[row]]
+            if id in own.get(self.parties[owner[row]], ()):
                 gone[row] = True
                 found.add(id)
         if gone.all():
@@ -430,10 +431,9 @@ class RowFederation(Federation):
         parts = {HOLDER: grown.part}
         return GrownForest(grown.forest, parts, parts), account, grown.kept
 
-    def _canonical_ids(self) -> list[bytes]:
-        """The id of each row as `woodlot.data.ids` writes it; of a dealt table its number."""
-        ids = self._hashed_ids()
-        return canonical_ids([int.from_bytes(id, "big") for id in ids]).values if self.numbered else ids
+    def _own_id(self, id: bytes) -> bytes:
+        """What stands here for an id in canonical form: of a dealt table the number of the row."""
+        return id if not self.numbered else id[-_NAME_BYTES:] if id[:2] == b"i\0" else b""
 
     def grow_without(
         self,

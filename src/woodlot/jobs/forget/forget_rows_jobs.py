@@ -27,7 +27,7 @@ from woodlot.jobs.kind import CoordinatorHost, Kept
 from woodlot.jobs.rows.rows_jobs import open_parties, row_training_of
 from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
-from woodlot.protocols.rows.row_forgetting import GrownAgain, check_forgets, grow_without_rows
+from woodlot.protocols.rows.row_forgetting import GrownAgain, check_forgets, grow_without_rows, plan_of_all
 from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
 
@@ -48,7 +48,7 @@ def forget_rows_job(
     store = host.store
     if store.receipt(order.job) is not None:
         return None
-    plan, former = row_training_of(store, order.model).plan, store.forest(order.model)
+    plan, former = plan_of_all(row_training_of(store, order.model).plan), store.forest(order.model)
     yield from open_parties(order, opening)
     use = OpenForgetting(model=order.model, forest=forest_id_of(former.coordinator))
     replies = yield Round("open", dict.fromkeys(order.parties, use))

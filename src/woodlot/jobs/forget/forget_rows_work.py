@@ -19,7 +19,7 @@ from woodlot.jobs.party_store import PartyStore
 from woodlot.jobs.rows.row_records import RowTrainingRecord
 from woodlot.jobs.rows.rows_work import GrowRowsWork, check_row_plan, selected_digest
 from woodlot.protocols.core.message import Message
-from woodlot.protocols.rows.row_forgetting import check_forgets
+from woodlot.protocols.rows.row_forgetting import check_forgets, plan_of_all
 
 
 class ForgetRowsWork(GrowRowsWork):
@@ -41,7 +41,8 @@ class ForgetRowsWork(GrowRowsWork):
             )
         _check_same(taken, training)
         check_forgets(training.plan)
-        check_row_plan(taken, training.plan)
+        plan = plan_of_all(training.plan)
+        check_row_plan(taken, plan)
         with private_errors(taken.job, "its ids cannot be used"):
             own = canonical_ids(taken.loaded.ids)
         left = own_rows_left(store, order.model, own, self._ids)
@@ -49,7 +50,7 @@ class ForgetRowsWork(GrowRowsWork):
         gone_by = [name for name in training.features if name not in taken.features]
         if gone_by:
             raise DataError("its table does not offer all columns of the training any more; put them back")
-        super().__init__(taken, training.plan, left.rows, training.features, selected_digest(taken, left.rows))
+        super().__init__(taken, plan, left.rows, training.features, selected_digest(taken, left.rows))
         self._left = _left_before(store, training)
         self._forest = ""
         self._began = False

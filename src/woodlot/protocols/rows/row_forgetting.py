@@ -8,8 +8,9 @@ clients that had the rows grow their trees again. In the other forests every nod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from woodlot.exceptions import DataError
@@ -17,10 +18,13 @@ from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest, 
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.extra_plan import ExtraTreesPlan
 from woodlot.protocols.rows.local_forests import FilledTrees, LocalPlan, grow_shares, shares_of
+from woodlot.protocols.rows.lossless import LosslessPlan
 from woodlot.protocols.rows.methods import HorizontalPlan, protocol_of
 from woodlot.protocols.rows.schema import Rounds, agree_on_schema
 from woodlot.trees.alone import WholeTrees
 from woodlot.trees.forest import take_leaves
+
+P = TypeVar("P", bound=HorizontalPlan)
 
 
 class GrownAgain(NamedTuple):
@@ -48,6 +52,11 @@ def check_forgets(plan: HorizontalPlan) -> None:
             "this forest was grown under differential privacy: growing it without the rows draws new noise and spends "
             "privacy budget again, so it is not the same forest without them. Train it again without the rows"
         )
+
+
+def plan_of_all(plan: P) -> P:
+    """The plan of a training, by which no client is spared: a forest forgets with all of its clients, or waits."""
+    return msgspec.structs.replace(plan, spare_after=None, quorum=None) if isinstance(plan, LosslessPlan) else plan
 
 
 def grow_without_rows(
