@@ -25,6 +25,7 @@ from woodlot.jobs import policy
 from woodlot.jobs.catalog.catalog_jobs import CatalogOrder
 from woodlot.jobs.delete.delete_jobs import DeleteOrder
 from woodlot.jobs.evaluate.report_seal import new_report_key
+from woodlot.jobs.forget.forget_orders import ForgetRowsOrder
 from woodlot.jobs.home import PartyHome
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.kind import CoordinatorHost, Kept, kind_of, known
@@ -315,12 +316,18 @@ def rows_order(bench: Bench, plan: Any, parties: Sequence[str] = PARTIES, **abou
     return (RevokeRowsOrder if about else TrainRowsOrder)(**fields, plan=plan, settings="{}", **about)
 
 
+def forget_rows_order(bench: Bench, model: str, ids: Sequence[int] = (1004, 1)) -> ForgetRowsOrder:
+    """An order to the clinics to forget a row of the first, by its id, and an id of none."""
+    asked = Part(table=TABLE, label=LABEL, ids=tuple(map(number_id, ids)), key=bytes(range(32)))
+    return ForgetRowsOrder(**bench.fields_of(dict.fromkeys(PARTIES, asked)), model=model)
+
+
 @contextmanager
 def recorded_rows(root: Path) -> Iterator[Recorded]:
     """Jobs over rows."""
     with clinics(root) as bench:
         for party in PARTIES:
-            listed = (*bench.homes[party].policy.protocols, "evaluate")
+            listed = (*bench.homes[party].policy.protocols, "evaluate", "forget")
             bench.change_policy(party, allow_two=True, own_evaluations=party == "bank", protocols=listed)
         local = LocalPlan(**ROWS)
         reported = bench.fields_of({p: Part(table=TABLE, label=LABEL, key=new_report_key()) for p in PARTIES})
@@ -332,5 +339,6 @@ def recorded_rows(root: Path) -> Iterator[Recorded]:
             "predict-rows": play(bench, PredictRowsOrder(**fields, model=trained.job)),
             "evaluate-rows": play(bench, EvaluateRowsOrder(**reported, model=trained.job, allow_two=True)),
             "revoke-rows": play(bench, rows_order(bench, local, ("bank",), model=trained.job, leaver="shop")),
+            "forget-rows": play(bench, forget_rows_order(bench, play(bench, rows_order(bench, local)).job)),
         }
         yield Recorded(bench, plays)

@@ -52,8 +52,8 @@ RECORDS = (
 LEFT = ("revoke", "revoke-revocable", "revoke-rows", "leave-shares")
 JOBS = (
     "train", "align", "predict", "classical", "sealed", "train-linear", "predict-linear", "score", "train-revocable",
-    "train-rows", "train-rows alone", "predict-rows", "evaluate-rows", "encrypted-splits", "led train", "led predict",
-    "led score", "explain", "drift", "hidden train", "evaluate", "evaluate-linear", "catalog", "delete",
+    "train-rows", "train-rows alone", "predict-rows", "evaluate-rows", "forget-rows", "encrypted-splits", "led train",
+    "led predict", "led score", "explain", "drift", "hidden train", "evaluate", "evaluate-linear", "catalog", "delete",
     *LEFT,
 )  # fmt: skip
 HIDDEN_LEFT, FORGOTTEN, DEALT = "hidden leave", "forget", "dealt train"

@@ -21,7 +21,7 @@ from woodlot.jobs import job_messages as msg
 from woodlot.jobs.catalog.catalog_jobs import CatalogOrder
 from woodlot.jobs.drift.drift_orders import DriftOrder
 from woodlot.jobs.explain.explain_orders import ExplainOrder
-from woodlot.jobs.forget.forget_orders import ForgetOrder
+from woodlot.jobs.forget.forget_orders import ForgetOrder, ForgetRowsOrder
 from woodlot.jobs.kinds import KINDS
 from woodlot.jobs.linear.linear_orders import EvaluateLinearOrder, PredictLinearOrder, TrainLinearOrder
 from woodlot.jobs.orders import (
@@ -58,6 +58,7 @@ LABELLED: dict[str, Callable[[dict[str, Any]], Order]] = {
     "evaluate-linear": lambda fields: EvaluateLinearOrder(**fields, model=MODEL, score_at="bank"),
     "explain": lambda fields: ExplainOrder(**fields, model=MODEL, led_by="bank"),
     "forget": lambda fields: ForgetOrder(**fields, model=MODEL, alignment=MODEL, led_by="bank"),
+    "forget-rows": lambda fields: ForgetRowsOrder(**fields, model=MODEL),
     "drift": lambda fields: DriftOrder(**fields, model=MODEL, led_by="bank"),
     "predict-rows": lambda fields: PredictRowsOrder(**fields, model=MODEL),
     "evaluate-rows": lambda fields: EvaluateRowsOrder(**fields, model=MODEL),

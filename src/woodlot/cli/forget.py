@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -49,7 +49,16 @@ def forget(
         typer.Option("--id", metavar="COLUMN", help="The column with the ids. Default: the only one of IDS."),
     ] = None,
     receipt: Annotated[Path | None, typer.Option("--receipt", metavar="FILE", help="Where the receipt goes.")] = None,
-    y: Annotated[str | None, typer.Option("--y", metavar="PARTY.COLUMN", help="The label of the training.")] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--at", metavar="PARTY", help="Of a forest over rows: only these parties are told the ids. Default: all."
+        ),
+    ] = None,
+    y: Annotated[
+        str | None,
+        typer.Option("--y", metavar="PARTY.COLUMN", help="The label of the training; COLUMN for a forest over rows."),
+    ] = None,
     tables: TablesOption = None,
     sample_weight: Annotated[
         str | None, typer.Option(metavar="PARTY.COLUMN", help="Weights of the rows, as in the training.")
@@ -77,6 +86,8 @@ def forget(
     training, or its --y and --tables. Parties must list "forget" among the protocols of their policy. The user who
     ordered the model can order it, and with its own --identity each party of the model.
 
+    A forest over rows: the parties look for the ids among their own rows; with --at only those that you name.
+
     In one place, with a saved model and all tables: woodlot forget model/ ids.csv --id customer_id --table
     bank=bank.csv --table shop=shop.csv --out model-2/ --receipt receipt.json.
 
@@ -87,6 +98,8 @@ def forget(
         if receipt is not None:
             check_place(receipt)
         wanted = _read_ids(ids, id)
+        if at:
+            wanted = dict.fromkeys(at, wanted)
         if here:
             _forget_here(Path(model), wanted, id, here, out, receipt, identity, prove=prove, as_json=as_json)
             return
@@ -135,6 +148,7 @@ def _forget_elsewhere(
     as_json: bool,
 ) -> None:
     from woodlot.connected import connect
+    from woodlot.connected.connected_estimators import forgetting_order
     from woodlot.connected.forgotten_rows import check_named
 
     quiet_logs()
@@ -142,7 +156,8 @@ def _forget_elsewhere(
         federation = connect(access.address, access.identity, tables=tables)
     with federation:
         client = federation.client
-        order, key = federation.forget_order(client.find_model(model), ids, federation.find_labels(label, weight))
+        facts = client.find_model(model)
+        order, key = forgetting_order(federation, facts, ids, label, weight)
         ordered = client.submit(order)
         if out is not None:
             _write_key(out, key)
@@ -151,7 +166,7 @@ def _forget_elsewhere(
             return
         done = follow(client, ordered, access, as_json=as_json, out=out)
         say_forgotten(client, done, access, out, as_json=as_json, key=key)
-        check_named(client.erasure(done.job, key), ids)
+        check_named(client.erasure(done.job, key), ids, facts.parties)
 
 
 def _write_key(receipt: Path, key: bytes) -> None:
@@ -215,17 +230,21 @@ def _forget_here(
 
     import woodlot as wl
     from woodlot.estimators.base import FederatedForest
+    from woodlot.estimators.whole import WholeForest
 
     loaded = wl.load(model)
-    if not isinstance(loaded, FederatedForest):
-        raise ConfigError(f"{model} is a {type(loaded).__name__}, and only FederatedForest* forget rows so far")
+    if not isinstance(loaded, FederatedForest | WholeForest):
+        raise ConfigError(f"{model} is a {type(loaded).__name__}, and only forests forget rows")
+    if isinstance(ids, dict) and not isinstance(loaded, WholeForest):
+        raise ConfigError("all parties of a forest over columns forget the same rows: leave --at away")
     frames = {}
     for named in tables:
         party, equals, path = named.partition("=")
         if not equals:
             raise ConfigError(f"--table {named} must be written PARTY=FILE")
         frames[party] = pd.read_parquet(path) if path.endswith(".parquet") else pd.read_csv(path)
-    federation = wl.Federation.local(frames, id=id)
+    layout: Literal["columns", "rows"] = "rows" if isinstance(loaded, WholeForest) else "columns"
+    federation = wl.Federation.local(frames, id=id, layout=layout)
     made = loaded.forget(ids, data=federation, identity=identity, prove=prove)
     loaded.save(out)
     made.save(receipt)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from woodlot.connected.connected_models import fitted_linear, grown_forest, whole_grown_forest
 from woodlot.connected.connected_rows import ConnectedRowFederation
@@ -81,3 +82,27 @@ def revocation_order(
         rows = rows.split(held_out[0], seed=held_out[1])[0]
     plan = estimator.make_plan(weighted=weight is not None)
     return rows.revoke_rows_order(model, plan, label, leaver, 3 if level is None else level, weight)
+
+
+def forgetting_order(
+    federation: ConnectedFederation, model: ModelFacts, ids: Any, label: str, weight: str | None = None
+) -> tuple[Order, bytes]:
+    """An order to take rows out of a model of any layout; and the key of their ids in the receipt.
+
+    Parameters
+    ----------
+    federation : ConnectedFederation
+        The parties of the model, with the tables of its training.
+    model : ModelFacts
+        What is to forget them.
+    ids : array-like or mapping of str to array-like
+        Ids of the rows; of a forest over rows also by party.
+    label, weight : str, str or None
+        Labels and weights of the training: ``party.column``, or of a forest over rows their columns.
+    """
+    if model.layout != "rows":
+        if isinstance(ids, Mapping):
+            raise ConfigError("all parties of a forest over columns forget the same rows: give one list, without --at")
+        return federation.forget_order(model, ids, federation.find_labels(label, weight))
+    rows = ConnectedRowFederation(federation.client, federation.tables)
+    return rows.forget_rows_order(model, ids, label, weight)

@@ -12,9 +12,11 @@ import numpy as np
 
 from woodlot.connected.connected_models import model_of, whole_grown_forest
 from woodlot.connected.federation import ConnectedFederation, InFolds
+from woodlot.connected.forgotten_rows import check_named
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.federation import AnyFederation, GrownForest, Labels
 from woodlot.federation.interface import OnProgress, Settings, needs_columns
+from woodlot.federation.named_rows import ids_by_client
 from woodlot.metrics.resampling import Resampling
 from woodlot.metrics.summaries import PooledSummary, Summary
 from woodlot.privacy.accounting import check_epsilon
@@ -26,7 +28,9 @@ from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
     from woodlot.federation.local_rows import RowFederation
+    from woodlot.identity.erasure import ErasureReceipt
     from woodlot.identity.receipts import Receipt
+    from woodlot.jobs.forget.forget_orders import ForgetRowsOrder
     from woodlot.jobs.job_messages import JobFacts, ModelFacts
     from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder, PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
     from woodlot.protocols.rows.row_messages import Task
@@ -127,6 +131,36 @@ class ConnectedRowFederation(ConnectedFederation):
             **self._parts(staying, label, weight), **self._row_fields(label), plan=plan, settings=model.settings,
             name=model.name, model=model.model, leaver=leaver,
         )  # fmt: skip
+
+    def forget_rows_order(
+        self, model: ModelFacts, ids: Any, label: str, weight: str | None = None
+    ) -> tuple[ForgetRowsOrder, bytes]:
+        """An order to take rows out of a whole forest; and the key of their ids in the receipt.
+
+        Parameters
+        ----------
+        model : ModelFacts
+            The forest.
+        ids : list, array, column or mapping of str to list
+            Ids of up to 10,000 rows that every party looks for; or, by party, those that only this one does.
+        label, weight : str, str or None
+            The columns of the training.
+        """
+        from woodlot.identity.erasure import fresh_key
+        from woodlot.jobs.forget.forget_orders import MAX_FORGOTTEN, ForgetRowsOrder
+
+        if model.layout != "rows":
+            raise DataError("this model was grown over columns of different parties: connect with layout='columns'")
+        absent = [p for p in model.parties if p not in self._tables]
+        if absent:
+            raise DataError(f"name the tables of {absent} too: all parties of the model grow it without the rows")
+        named = {party: own for party, own in ids_by_client(ids, model.parties).items() if own}
+        if not named or max(map(len, named.values())) > MAX_FORGOTTEN:
+            raise DataError(f"give the ids of 1 to {MAX_FORGOTTEN:,} rows for each party that is to look for any")
+        key = fresh_key()
+        secret: dict[str, dict[str, Any]] = {party: {"ids": own, "key": key} for party, own in named.items()}
+        parts = {p: self.part(p, label=label, weight=weight, **secret.get(p, {})) for p in model.parties}
+        return ForgetRowsOrder(**self.order_fields(parts), model=model.model), key
 
     def evaluate_rows_order(
         self, model: str, label: str, bootstrap: Resampling, *, allow_two: bool = False
@@ -239,6 +273,25 @@ class ConnectedRowFederation(ConnectedFederation):
         done = self.run(self.revoke_rows_order(facts, plan, _named(label), leaver, level, weight))
         receipt = self.client.receipt(done.job)
         keep(*whole_grown_forest(self.client.model(done.job)), self.without(leaver), receipt)
+        return receipt
+
+    def forget_rows(
+        self,
+        forest: GrownForest,
+        ids: Any,
+        label: str | None,
+        *,
+        weight: str | None = None,
+        here: Callable[[RowFederation], ErasureReceipt],
+        keep: Callable[[GrownForest, Account, AnyFederation, ErasureReceipt], None],
+    ) -> ErasureReceipt:
+        """Have rows of a whole forest forgotten."""
+        facts = self.client.model(model_of(forest)).facts
+        order, key = self.forget_rows_order(facts, ids, _named(label), weight)
+        self.run(order)
+        receipt = self.client.erasure(order.job, key)
+        check_named(receipt, ids, self.parties)
+        keep(*whole_grown_forest(self.client.model(order.job)), self, receipt)
         return receipt
 
     def predict_rows(self, model: str, label: str | None = None, *, score_epsilon: float | None = None) -> JobFacts:

@@ -8,9 +8,10 @@ from woodlot.connected.drifted_rows import DriftedParts
 from woodlot.data.ids import canonical_ids
 from woodlot.exceptions import DataError, RemoteProtocolError
 from woodlot.federation import GrownForest, Labels
+from woodlot.federation.named_rows import ids_by_client
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from woodlot.identity.erasure import ErasureReceipt
     from woodlot.jobs.forget.forget_orders import ForgetOrder
@@ -71,9 +72,10 @@ class ForgottenParts(DriftedParts):
         return grown_forest(self.client.model(order.job))[0], receipt
 
 
-def check_named(receipt: ErasureReceipt, ids: Any) -> None:
-    """Refuse a receipt that is about other ids than were ordered."""
+def check_named(receipt: ErasureReceipt, ids: Any, parties: Sequence[str] = ("",)) -> None:
+    """Refuse a receipt that is about other ids than were ordered, of all parties or by party."""
     from woodlot.identity.erasure import digests_of
 
-    if receipt.statement.ids != digests_of(canonical_ids(ids, "the list of ids").values, receipt.key):
+    asked = {id for own in ids_by_client(ids, parties).values() for id in own}
+    if receipt.statement.ids != digests_of(tuple(asked), receipt.key):
         raise RemoteProtocolError("the receipt is about other ids than those that were ordered")

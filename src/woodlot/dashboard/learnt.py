@@ -200,7 +200,7 @@ def _offer(kind: str) -> DisclosureRow:
 _PARTS = {
     "align": ("ids",), "predict": ("predictions",), "evaluate": ("evaluations",), "train-linear": ("linear",),
     "predict-linear": ("linear",), "train-revocable": ("revocable",), "train-rows": ("horizontal",),
-    "revoke-rows": ("horizontal",), "predict-rows": ("horizontal",),
+    "revoke-rows": ("horizontal",), "forget-rows": ("horizontal",), "predict-rows": ("horizontal",),
 }  # fmt: skip
 _SETTINGS = ("n_estimators", "max_depth", "min_samples_leaf", "max_features", "max_bins", "min_cell")
 MOST_TREES = 100

@@ -38,7 +38,10 @@ def forget(
     check_is_fitted(model, "forest_")
     began = time.perf_counter()
     if not hasattr(model, "bootstrap_by"):
-        raise DataError(f"{type(model).__name__} forgets no rows so far; FederatedForest* do")
+        raise DataError(
+            f"{type(model).__name__} forgets no rows: its encrypted splits, and the keys and shares of others, are of "
+            "the forest on all rows; train it again without the rows"
+        )
     if data is not None or model.forest_.memo.memory is None:
         training = training_of(model, data)
         elsewhere = training.federation.forget_elsewhere(

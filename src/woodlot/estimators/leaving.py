@@ -115,7 +115,7 @@ def revoke_client(
     def keep(forest: GrownForest, account: Account, rest: AnyFederation, receipt: Receipt) -> None:
         changed = copy.copy(model)
         changed._keep(training.plan, forest, account)
-        _set(changed, model, changed.forest_, replace(training, federation=rest))
+        become_forest(changed, model, changed.forest_, replace(training, federation=rest))
         become(model, changed, receipt)
 
     return training.federation.take_out_client(
@@ -151,7 +151,8 @@ def _revoke_here(
     staying = tuple(name for name in federation.parties if name != client)
     statement = Statement(
         party=client, level=1 if level == 1 else 3, model=key, created=now(),
-        parties_before=federation.parties, parties_after=staying, before=_digests(former), after=_digests(forest),
+        parties_before=federation.parties, parties_after=staying,
+        before=whole_digests(former), after=whole_digests(forest),
         epoch_before=former.epoch, epoch_after=forest.epoch, keys_before=0, keys_after=0, trees=without.trees,
         nodes_before=former.coordinator.structure.n_nodes, nodes_after=forest.coordinator.structure.n_nodes,
         cost=without.cost, scores=scores, notified=staying, revoked_key="", rows="of those who stay",
@@ -185,15 +186,20 @@ def _without(model: WholeForest, training: RowTraining, federation: RowFederatio
     else:
         changed._grow(rest, targets, training.label, plan.seed, training.weight)
         structure = changed.forest_.coordinator.structure
-        _set(changed, model, changed.forest_, changed.forest_.memo.training)
-        counts = (_sizes(former.coordinator.structure, structure), _sizes(structure, former.coordinator.structure))
+        become_forest(changed, model, changed.forest_, changed.forest_.memo.training)
+        counts = (
+            whole_sizes(former.coordinator.structure, structure),
+            whole_sizes(structure, former.coordinator.structure),
+        )
         return _Without(changed, tree_changes(*counts), cost_of(changed.cost_, structure.n_nodes))
     parts = {HOLDER: left.part}
-    _set(changed, model, GrownForest(left.forest, parts, parts), replace(training, federation=rest, targets=targets))
+    become_forest(
+        changed, model, GrownForest(left.forest, parts, parts), replace(training, federation=rest, targets=targets)
+    )
     return _Without(changed, _changes(left), cost)
 
 
-def _set(changed: WholeForest, model: WholeForest, forest: GrownForest, training: RowTraining | None) -> None:
+def become_forest(changed: WholeForest, model: WholeForest, forest: GrownForest, training: RowTraining | None) -> None:
     """Make an estimator the one of this forest."""
     forest = replace(forest, epoch=model.forest_.epoch + 1)
     forest.memo.training = training
@@ -202,7 +208,7 @@ def _set(changed: WholeForest, model: WholeForest, forest: GrownForest, training
     changed._set_forest(forest)
 
 
-def _sizes(own: Any, other: Any) -> list[int]:
+def whole_sizes(own: Any, other: Any) -> list[int]:
     """Nodes of each tree, as many trees as the larger of two forests has."""
     sizes = np.diff(own.offset)
     return [*sizes.tolist(), *[0] * max(0, other.n_trees - own.n_trees)]
@@ -212,5 +218,6 @@ def _changes(left: Left) -> tuple[Any, ...]:
     return tree_changes(left.removed.tolist(), left.regrown.tolist())
 
 
-def _digests(forest: GrownForest) -> dict[str, str]:
+def whole_digests(forest: GrownForest) -> dict[str, str]:
+    """SHA-256 of the parts of a whole forest."""
     return {"coordinator": forest_id_of(forest.coordinator), "whole forest": fingerprint_of(forest.parts[HOLDER])}

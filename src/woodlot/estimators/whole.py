@@ -28,12 +28,14 @@ from woodlot.estimators.input_tables import check_table, check_table_again, clas
 from woodlot.estimators.leaving import RowTraining, revoke_client
 from woodlot.estimators.origin import Origin, SeenRows, fitting, refuse_choice
 from woodlot.estimators.parameters import check_parameters, is_int
+from woodlot.estimators.row_forgetting import forget_rows
 from woodlot.evaluation.cards import Carded
 from woodlot.evaluation.evaluated import Evaluated
 from woodlot.evaluation.explanations import Explanation
 from woodlot.exceptions import DataError, WoodlotError
 from woodlot.federation import AnyFederation, GrownForest, as_federation, party_name
 from woodlot.federation.local_rows import RowFederation
+from woodlot.identity.erasure import ErasureReceipt
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import Receipt, SignedRequest
 from woodlot.privacy.claims import PrivacyClaim
@@ -61,6 +63,7 @@ class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC): 
     _origin: Origin
     _seen: SeenRows = SeenRows()
     receipts_: tuple[Receipt, ...]
+    erasures_: tuple[ErasureReceipt, ...]
     criterion: str
     parties: Any
     n_jobs: int | None
@@ -334,6 +337,50 @@ class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC): 
             Signed; also the last of ``receipts_``.
         """
         return revoke_client(self, client, level, holdout, identity, request)
+
+    def forget(
+        self,
+        ids: Any,
+        *,
+        data: Any = None,
+        identity: str | os.PathLike[str] | Identity | None = None,
+        prove: bool = False,
+    ) -> ErasureReceipt:
+        """Take rows out of the forest, exactly. Until all is done the model is what it was before.
+
+        From then on the forest is, bit for bit, the one that the same clients grow without these rows. Forests that
+        were grown under differential privacy cannot do that: train them again without the rows.
+
+        Parameters
+        ----------
+        ids : array-like or mapping of str to array-like
+            Ids of the rows, which every client looks for; by client, ids that only this one does, and is told. Of one
+            table that was dealt to simulated clients, the numbers of its rows. Ids of which the model has no row are
+            counted, and change nothing.
+        data : (X, y), (X, y, sample_weight) or Federation, optional
+            What the model is of, in this process; needed where it was loaded or copied. The forest is grown on it once,
+            to see that it is.
+        identity : path or Identity, optional
+            Who signs the receipt; by default a fresh key. Between organisations the coordinator and all parties sign.
+        prove : bool, default=False
+            Also grow the forest without the rows once more, from what is in the tables, and compare.
+
+        Returns
+        -------
+        ErasureReceipt
+            Signed; also the last of ``erasures_``. Its ``key`` tells which ids it is about, and is kept nowhere else.
+
+        Examples
+        --------
+        >>> import woodlot as wl
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = wl.HorizontalForestClassifier(n_estimators=5, random_state=0).fit(X, y)
+        >>> receipt = model.forget([3, 17])
+        >>> receipt.statement.rows, receipt.statement.rows_left
+        (2, 148)
+        """
+        return forget_rows(self, ids, data, identity, prove=prove)
 
     def combine(self) -> CompleteForest:
         """The model as one object that predicts without its estimator, and exports itself."""

@@ -286,7 +286,7 @@ class AnyFederation(ABC):
 
     def remember(self, labels: Labels, plan: ForestPlan) -> LocalMemory:
         """What it takes to forget rows of a forest; refused where the rows are elsewhere."""
-        raise DataError("forget is for forests over columns so far; train this one again without the rows")
+        raise DataError("this federation's rows are elsewhere; give the tables of the training in this process as data")
 
     @abstractmethod
     def fit_forest(
@@ -601,6 +601,27 @@ class AnyFederation(ABC):
             receipt.
         forest, plan, label, leaver, level, weight
             As for ``grow`` and ``take_out``.
+        """
+        raise DataError(_NEEDS_ROWS)
+
+    def forget_rows(
+        self,
+        forest: GrownForest,
+        ids: Any,
+        label: str | None,
+        *,
+        weight: str | None = None,
+        here: Callable[[RowFederation], ErasureReceipt],
+        keep: Callable[[GrownForest, Account, AnyFederation, ErasureReceipt], None],
+    ) -> ErasureReceipt:
+        """Take rows out of a whole forest that was grown on this federation.
+
+        Parameters
+        ----------
+        forest, ids, label, weight
+            The forest, the ids of the rows, and the columns of the training.
+        here, keep
+            As for ``take_out_client``.
         """
         raise DataError(_NEEDS_ROWS)
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,13 @@ from woodlot.data.tables import Table
 from woodlot.data.values import is_null, natural_type
 from woodlot.exceptions import DataError, DeviceError, MissingExtraError, RemoteProtocolError
 from woodlot.federation.column_choice import chosen_of_all
+from woodlot.federation.drawn_rows import take_target
 from woodlot.federation.grown import GrownForest, Labels
 from woodlot.federation.interface import AnyFederation, OnProgress, Settings, needs_columns
 from woodlot.federation.label_columns import LabelColumn, column_of, found_column, one_per_row
 from woodlot.federation.local import Federation, fresh_entropy
 from woodlot.federation.members import Member
+from woodlot.federation.named_rows import ids_by_client
 from woodlot.federation.row_access import Rows
 from woodlot.privacy.client_budget import ClientBudget, LocalBudget
 from woodlot.protocols.core.agreement import Entropy
@@ -30,6 +32,7 @@ from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.methods import HorizontalPlan, check_division, client_of, protocol_of
 from woodlot.protocols.rows.row_client import Holdings
+from woodlot.protocols.rows.row_forgetting import grow_without_rows
 from woodlot.protocols.rows.row_labels import target_of
 from woodlot.protocols.rows.row_leaving import Left, grow_without
 from woodlot.protocols.rows.row_messages import Task
@@ -40,10 +43,40 @@ from woodlot.runtime.drivers.inprocess import InProcessDriver
 from woodlot.runtime.run import run
 
 if TYPE_CHECKING:
+    from woodlot.identity.erasure import ErasureReceipt
     from woodlot.identity.receipts import Receipt
 
 _SECRET_BYTES = 32
 _NAME_BYTES = 8
+
+
+class WithoutRows(NamedTuple):
+    """Clients without some of their rows.
+
+    Attributes
+    ----------
+    federation : RowFederation
+        The clients with the rows that are left.
+    targets : dict of str to Target
+        Their labels.
+    gone : dict of str to int
+        How many rows each client has lost.
+    unknown : int
+        Ids that are of no row.
+    ids : tuple of bytes
+        All ids, each once.
+    """
+
+    federation: RowFederation
+    targets: dict[str, Target]
+    gone: dict[str, int]
+    unknown: int
+    ids: tuple[bytes, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows that are gone, of all clients."""
+        return sum(self.gone.values())
 
 
 class RowFederation(Federation):
@@ -81,6 +114,8 @@ class RowFederation(Federation):
         self._client_budgets: dict[str, ClientBudget] = {name: LocalBudget(name) for name in members}
         self._entropy = dict.fromkeys(members, fresh_entropy)
         """Makes the secrets of each client for one job."""
+        self.numbered = False
+        """Whether rows are known by their numbers in one table, which was dealt to the clients."""
         self._order: Rows | None = None
         """Place of each row among the clients' rows, client after client; None: in this order."""
 
@@ -92,11 +127,13 @@ class RowFederation(Federation):
         """
         rows = {name: np.flatnonzero(client == k) for k, name in enumerate(names)}
 
-        return cls(
+        dealt = cls(
             {name: Member(table.take(own), None, None, shares_model=True) for name, own in rows.items()},
             {name: partial(_numbered, own) for name, own in rows.items()},
             partial(_simulated, seed),
         )
+        dealt.numbered = True
+        return dealt
 
     def repeat_draws(self, seed: int) -> None:
         """Let what clients draw for a job follow from a seed, noise too: it can be repeated, and protects nobody."""
@@ -130,6 +167,7 @@ class RowFederation(Federation):
         rest._lasting = {name: self._lasting[name] for name in members}
         rest._client_budgets = {name: self._client_budgets[name] for name in members}
         rest.observer = self.observer
+        rest.numbered = self.numbered
         return rest
 
     # --- rows: those of the first client, then those of the second, or in the order of a selection ---
@@ -317,6 +355,86 @@ class RowFederation(Federation):
     ) -> Receipt:
         """Take a client out of a forest in this process."""
         return here(self)
+
+    def forget_rows(
+        self,
+        forest: GrownForest,
+        ids: Any,
+        label: str | None,
+        *,
+        weight: str | None = None,
+        here: Callable[[RowFederation], ErasureReceipt],
+        keep: Callable[[GrownForest, Account, AnyFederation, ErasureReceipt], None],
+    ) -> ErasureReceipt:
+        """Take rows out of a forest in this process."""
+        return here(self)
+
+    def without_rows(self, ids: Any, targets: Mapping[str, Target]) -> WithoutRows:
+        """The clients without the rows of some ids; used by the estimators.
+
+        Parameters
+        ----------
+        ids : array-like or mapping of str to array-like
+            Ids; of a table that was dealt to simulated clients the numbers of its rows. By client: only there.
+        targets : mapping of str to Target
+            The labels of all rows.
+        """
+        if not self._row_ids:
+            raise DataError(
+                "the rows of these clients have no ids, so nothing says which of them to forget: name their column, "
+                "Federation.local(tables, id='column', layout='rows'), and fit on that; or take the rows out of the "
+                "tables and fit again"
+            )
+        wanted = ids_by_client(ids, self.parties)
+        sought = {self._own_id(id): id for named in wanted.values() for id in named}
+        own, owner = {name: set(named) for name, named in wanted.items()}, self.row_owners()
+        gone, found, here = np.zeros(self.n_rows, np.bool_), set(), self._hashed_ids()
+        for row in [row for row, id in enumerate(here) if id in sought]:
+            id = sought[here[row]]
+            if id in own.get(self.parties[owner[row]], ()):
+                gone[row] = True
+                found.add(id)
+        if gone.all():
+            raise DataError("these are all rows of the model; delete the model instead")
+        masks = self._divided(self._placed(gone))
+        left = {name: take_target(target, np.flatnonzero(~masks[name])) for name, target in targets.items()}
+        named = tuple(sorted({id for ids in wanted.values() for id in ids}))
+        rest = self.take(np.flatnonzero(~gone)) if found else self
+        lost = {name: int(mask.sum()) for name, mask in masks.items()}
+        return WithoutRows(rest, left, lost, len(named) - len(found), named)
+
+    def grow_without_rows(
+        self,
+        forest: GrownForest,
+        plan: HorizontalPlan,
+        targets: Mapping[str, Target],
+        gone: Mapping[str, int],
+        *,
+        label: str | None = None,
+        weight: str | None = None,
+        n_jobs: int = 1,
+        on_progress: OnProgress = None,
+    ) -> tuple[GrownForest, Account, tuple[int, ...]]:
+        """Grow a forest again on the rows that are left; also tells which trees stand as they were.
+
+        Parameters
+        ----------
+        forest : GrownForest
+            The forest on all rows; it is not changed.
+        plan, targets, label, weight, n_jobs, on_progress
+            As for ``grow``.
+        gone : mapping of str to int
+            How many rows each client has lost.
+        """
+        protocol = grow_without_rows(plan, self.parties, forest.coordinator, forest.parts[HOLDER], gone)
+        apart = [name for name in (label, weight) if name is not None]
+        grown, account = self._run(protocol, plan, targets, apart, n_jobs, on_progress)
+        parts = {HOLDER: grown.part}
+        return GrownForest(grown.forest, parts, parts), account, grown.kept
+
+    def _own_id(self, id: bytes) -> bytes:
+        """What stands here for an id in canonical form: of a dealt table the number of the row."""
+        return id if not self.numbered else id[-_NAME_BYTES:] if id[:2] == b"i\0" else b""
 
     def grow_without(
         self,

@@ -45,6 +45,7 @@ _SENDS: dict[str, tuple[ModuleType | type[Message], ...]] = {
     "train": (*_FOREST, hidden_messages, jobs.ModelPart),
     "predict": (*_FOREST, *_KEYS, *_ANSWERS),
     "revoke": (*_FOREST, hidden_messages, jobs.UseModel, jobs.ModelPart, jobs.ReceiptText),
+    "forget": (*_FOREST, jobs.ModelPart, forget_messages, jobs.ReceiptText),
     "evaluate": (*_FOREST, *_KEYS, *_ANSWERS, evaluate_messages),
     "explain": (*_FOREST, *_ANSWERS, explain_messages, explanation_messages),
     "drift": (*_FOREST, *_ANSWERS, drift_messages),
@@ -61,6 +62,7 @@ _SENDS: dict[str, tuple[ModuleType | type[Message], ...]] = {
     "predict-encrypted": (*_KEYS, jobs.Predictions),
     "train-rows": (*_ROWS, jobs.ModelPart),
     "revoke-rows": (*_ROWS, jobs.ModelPart, jobs.ReceiptText),
+    "forget-rows": (*_ROWS, jobs.ModelPart, forget_messages, jobs.ReceiptText),
     "predict-rows": (row_job_messages,),
     "evaluate-rows": (row_job_messages, pooled_messages, sum_messages),
 }

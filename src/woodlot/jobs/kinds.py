@@ -19,7 +19,9 @@ from woodlot.jobs.explain import explain_jobs as explaining
 from woodlot.jobs.explain.explain_orders import ExplainOrder
 from woodlot.jobs.explain.explain_work import ExplainWork
 from woodlot.jobs.forget import forget_jobs as forgetting
-from woodlot.jobs.forget.forget_orders import ForgetOrder
+from woodlot.jobs.forget import forget_rows_jobs as forgetting_rows
+from woodlot.jobs.forget.forget_orders import ForgetOrder, ForgetRowsOrder
+from woodlot.jobs.forget.forget_rows_work import ForgetRowsWork
 from woodlot.jobs.forget.forget_work import ForgetWork
 from woodlot.jobs.hidden.hidden_jobs import deal_hidden
 from woodlot.jobs.hidden.hidden_leaving import deal_leaving
@@ -270,6 +272,18 @@ KINDS = (
         private=True,
         outcome="receipt",
         keeps_order="ended",
+    ),
+    Kind(
+        order=ForgetRowsOrder,
+        right="train",
+        protocol=forgetting_rows.forget_rows_job,
+        work=ForgetRowsWork,
+        keep=forgetting_rows.keep_forgetting_rows,
+        check=forgetting_rows.check_forgetting_rows,
+        listed_as="forget",
+        deed="have it forget rows",
+        party_orders=True,
+        outcome="erasure",
     ),
     Kind(
         order=PredictRowsOrder,

@@ -21,9 +21,8 @@ from woodlot.identity.exchange import SHARE_BYTES, secret_of, secret_with
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import CLOCK_SECONDS
 from woodlot.jobs import job_messages as msg
-from woodlot.jobs.forget.forget_orders import ForgetOrder
 from woodlot.jobs.kind import any_order
-from woodlot.jobs.leaving_orders import Revocation
+from woodlot.jobs.leaving_orders import Forgetting, Revocation
 from woodlot.jobs.linear.linear_orders import TrainLinearOrder
 from woodlot.jobs.orders import Order, Part, TrainOrder
 from woodlot.jobs.padding import pad, unpad
@@ -130,7 +129,7 @@ def _may_sign(order: Order, party: str) -> bool:
     """Whether a party can order this itself."""
     if isinstance(order, Revocation):
         return order.leaver == party
-    return isinstance(order, ForgetOrder) and party in order.parties
+    return isinstance(order, Forgetting) and party in order.parties
 
 
 def pass_on(data: bytes, identity: Identity) -> tuple[bytes, bytes]:

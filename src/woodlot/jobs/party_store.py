@@ -27,6 +27,7 @@ from woodlot.jobs.lasting_secret import CHECK_FILE, LastingSecret
 from woodlot.jobs.orders import JOB_ID
 from woodlot.jobs.policy import UNLIMITED, Limit
 from woodlot.jobs.restored import Restored
+from woodlot.jobs.rows.row_records import RowTrainingRecord
 from woodlot.protocols.core.forest_parts import PartyForest
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.linear.linear_files import load_own_linear, save_own_linear
@@ -45,8 +46,10 @@ LEADER = "leader"
 """Names who has led the training of a model; not there where the coordinator has run it."""
 SEEN = "seen.npy"
 TRAINED_ON = "trained_on.npy"
-REFERENCE = "reference.json"
 """Which rows a model was trained on: beside its alignment, at the label holder."""
+REFERENCE = "reference.json"
+ROW_TRAINING = "row_training.json"
+"""By what a forest over rows was grown."""
 DROPPED = "dropped"
 """Marks a model that is to be erased, with the job that has replaced it."""
 _DECEIVED = "deceived"
@@ -234,7 +237,8 @@ class PartyStore:
     def erase_dropped(self, job: str) -> None:
         """Erase what a job has replaced."""
         with _on_disk("the end of its part of a model"):
-            for mark in (self.folder / "models").glob(f"[!.]*/{DROPPED}"):
+            kinds = (self.folder / kind for kind in ("alignments", "models"))
+            for mark in (mark for folder in kinds for mark in folder.glob(f"[!.]*/{DROPPED}")):
                 with suppress(FileNotFoundError):  # another job erases what it has replaced
                     if mark.read_bytes() == job.encode():
                         self.erase_model(mark.parent.name)
@@ -333,6 +337,29 @@ class PartyStore:
     def trained_points(self, ids: Sequence[bytes]) -> NDArray[np.uint64]:
         """Hashes of ids under a key of this party alone, by which it knows rows of a training again."""
         return row_points(ids, 0, self.secret_for("rows", "trained on"))
+
+    def keep_row_training(self, model: str, training: RowTrainingRecord) -> None:
+        """Store by what a forest over rows was grown."""
+        with _on_disk("the rows of a training"):
+            folder = self.folder / "alignments" / model
+            private_folder(folder)
+            write_whole(folder / ROW_TRAINING, lambda file: file.write(msgspec.json.encode(training)))
+
+    def row_training(self, model: str, *, by: str = "") -> RowTrainingRecord | None:
+        """By what a forest over rows was grown; None where nothing was kept. One that was replaced serves that job."""
+        path = self.folder / "alignments" / model / ROW_TRAINING
+        dropped = path.with_name(DROPPED)
+        if dropped.is_file() and dropped.read_bytes() != by.encode():
+            raise DataError("rows of this model were forgotten; use its successor")
+        try:
+            return from_json(path.read_bytes(), RowTrainingRecord) if path.is_file() else None
+        except (OSError, ValueError):
+            raise DataError("its record of the training is damaged; train the model again") from None
+
+    def drop_row_training(self, model: str, job: str) -> None:
+        """Use this record no longer; it is erased when the job that replaces the model has ended."""
+        with _on_disk("the end of a model"):
+            write_whole(self.folder / "alignments" / model / DROPPED, lambda file: file.write(job.encode()))
 
     def keep_reference(self, model: str, reference: ColumnsReference) -> None:
         """Store what new rows are compared with, beside the rows of the training; it goes when the model goes."""

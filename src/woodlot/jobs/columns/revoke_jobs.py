@@ -33,17 +33,16 @@ from woodlot.identity.receipts import (
 )
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import open_rows
-from woodlot.jobs.forget.forget_orders import ForgetOrder
 from woodlot.jobs.hidden.hidden_jobs import regrow_hidden
 from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving
 from woodlot.jobs.job_store import JobStore
-from woodlot.jobs.leaving_orders import Replacing, Revocation
+from woodlot.jobs.leaving_orders import Forgetting, Replacing, Revocation
 from woodlot.jobs.order_seal import PURPOSE, read_order
 from woodlot.jobs.orders import RevokeOrder, TrainOrder
 from woodlot.jobs.revocable.revocable_orders import RevokeRevocableOrder, TrainRevocableOrder
 from woodlot.jobs.revocable.stored_epochs import Epoch, SharedEpoch, keep_epoch
-from woodlot.jobs.rows.rows_jobs import WholeParts, keep_training, train_rows_job
-from woodlot.jobs.rows.rows_orders import RevokeRowsOrder, TrainRowsOrder
+from woodlot.jobs.rows.rows_jobs import WholeParts, keep_training, row_training_of, train_rows_job
+from woodlot.jobs.rows.rows_orders import RevokeRowsOrder
 from woodlot.protocols.core.forest_parts import CoordinatorForest, active_parties
 from woodlot.protocols.core.leavers import check_leaver
 from woodlot.protocols.core.message import Message, Round
@@ -110,7 +109,7 @@ def check_no_other(store: JobStore, order: Replacing) -> None:
     What it finds holds until the next job is recorded.
     """
     done = {kind.__struct_config__.tag: "by which a party leaves" for kind in get_args(Revocation)}
-    done[ForgetOrder.__struct_config__.tag] = "by which rows are forgotten in"
+    done |= {kind.__struct_config__.tag: "by which rows are forgotten in" for kind in get_args(Forgetting)}
     for other in store.open_jobs_of(order.model):
         if other.kind in done:
             raise DataError(
@@ -274,10 +273,7 @@ def _keep_receipt(
 def check_rows_revocation(store: JobStore, order: RevokeRowsOrder) -> None:
     """Refuse an order that is stale, for something that cannot be, or that would grow another forest."""
     _check_leaving(store, order, "rows")
-    stored = store.job(order.model)
-    training = None if stored is None else read_order(stored.order)
-    if not isinstance(training, TrainRowsOrder):
-        raise DataError("the order by which this model was grown is not recorded here; train it again")
+    training = row_training_of(store, order.model)
     # sums are the same however they are made, and a plan without random_state has drawn its seed
     summing = ("seed", "sums", "allow_two", "spare_after", "quorum")
     free = {name: getattr(training.plan, name) for name in summing if hasattr(order.plan, name)}

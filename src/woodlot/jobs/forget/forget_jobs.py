@@ -28,7 +28,7 @@ from woodlot.identity.receipts import MemberKey, Signed, signature_of, tree_chan
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.columns.common_rows import CommonRowCounts, open_rows, row_facts
 from woodlot.jobs.forget import forget_messages
-from woodlot.jobs.forget.forget_orders import ForgetOrder
+from woodlot.jobs.forget.forget_orders import ForgetOrder, ForgetRowsOrder
 from woodlot.jobs.forget.forget_work import ForgetWork
 from woodlot.jobs.job_store import JobStore
 from woodlot.jobs.kind import CoordinatorHost, Kept
@@ -116,9 +116,7 @@ def check_forgetting(store: JobStore, order: ForgetOrder) -> None:
 def check_model(facts: msg.ModelFacts, *, linear: bool) -> None:
     """Refuse a model that is no open federated forest over columns, which its label holder leads."""
     if facts.layout != "columns":
-        raise DataError(
-            "between organisations only forests over columns forget rows; train this one again without them"
-        )
+        raise DataError("this model was grown over the rows of its parties: order forget-rows")
     for found, why in ((facts.is_hidden, HIDDEN), (facts.revocable, REVOCABLE), (linear, LINEAR)):
         if found:
             raise DataError(why)
@@ -132,11 +130,7 @@ def check_model(facts: msg.ModelFacts, *, linear: bool) -> None:
 def keep_forgetting(kept: Kept, outcome: ForgottenRows | None) -> dict[str, Any]:
     """Store the new model and the receipt, replace the former model, and erase what it has answered."""
     store, order = kept.store, kept.order
-    before = store.model_facts(order.model)
-    if before.replaced_by not in ("", order.job):
-        raise DataError(
-            f"model {order.model} was replaced by {before.replaced_by} while this job ran; forget in that one"
-        )
+    before = replaceable(store, order)
     told: dict[str, Any] = {}
     if outcome is not None:
         grown, forest = outcome.grown, outcome.grown.forest
@@ -159,8 +153,18 @@ def keep_forgetting(kept: Kept, outcome: ForgottenRows | None) -> dict[str, Any]
     return told | {"model": facts.model, "n_rows": facts.n_rows, "name": facts.name, "score": facts.oob_score}
 
 
+def replaceable(store: JobStore, order: ForgetOrder | ForgetRowsOrder) -> msg.ModelFacts:
+    """What is known of the model that loses rows; refuses one that another job has replaced."""
+    before = store.model_facts(order.model)
+    if before.replaced_by not in ("", order.job):
+        raise DataError(
+            f"model {order.model} was replaced by {before.replaced_by} while this job ran; forget in that one"
+        )
+    return before
+
+
 def successor_of(
-    before: msg.ModelFacts, order: ForgetOrder, facts: msg.JobFacts, account: dict[str, str]
+    before: msg.ModelFacts, order: ForgetOrder | ForgetRowsOrder, facts: msg.JobFacts, account: dict[str, str]
 ) -> msg.ModelFacts:
     """What is known of the model without the rows, wherever it is kept."""
     return msgspec.structs.replace(

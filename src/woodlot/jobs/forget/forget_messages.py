@@ -50,3 +50,17 @@ class ForgettingSigned(Message):
     discloses: ClassVar = Disclosure(*FROM_PARTY, "the party's signature under the receipt", "clear")
     certificate: bytes
     signature: bytes
+
+
+class RowsFound(Message):
+    """A client of a forest over rows has found its rows of the ids in its part, and grows the forest without them."""
+
+    discloses: ClassVar = Disclosure(
+        *FROM_PARTY,
+        "how many of its rows are to be forgotten, and digests of the ids in its part and of those that it has rows "
+        "of, under a key that only the user and parties with ids have",
+        "encoded",
+    )
+    rows: int
+    named: tuple[str, ...]
+    found: tuple[str, ...]

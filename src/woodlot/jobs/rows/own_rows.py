@@ -15,13 +15,16 @@ from woodlot.data.ids import canonical_ids
 from woodlot.data.row_rules import RowRule, class_points, row_points
 from woodlot.exceptions import DataError
 from woodlot.jobs.columns.row_selection import own_row_key, seen_points
+from woodlot.jobs.forget.forget_orders import ForgetRowsOrder
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder, TrainRowsOrder
 
-Taken = TakenOrder[TrainRowsOrder] | TakenOrder[EvaluateRowsOrder]
+Selecting = TakenOrder[TrainRowsOrder] | TakenOrder[EvaluateRowsOrder]
+Growing = TakenOrder[TrainRowsOrder] | TakenOrder[ForgetRowsOrder]
+Taken = Selecting | TakenOrder[ForgetRowsOrder]
 
 
-def own_rows(taken: Taken) -> NDArray[np.int64] | None:
+def own_rows(taken: Selecting) -> NDArray[np.int64] | None:
     """The rows that the order is for; None: all."""
     if not taken.order.subsets:
         return None
@@ -38,7 +41,7 @@ def own_rows(taken: Taken) -> NDArray[np.int64] | None:
     return np.flatnonzero(chosen)
 
 
-def _labels(taken: Taken) -> NDArray[Any]:
+def _labels(taken: Selecting) -> NDArray[Any]:
     """Labels of all rows: each party divides the rows of each class, and tells nobody which they are."""
     if taken.part.label is None:
         raise DataError("rows are divided by class, and the order names no column of labels")
@@ -52,7 +55,7 @@ def own_ids(taken: Taken) -> list[bytes]:
         return canonical_ids(taken.loaded.ids).values
 
 
-def keep_seen(taken: TakenOrder[TrainRowsOrder], rows: NDArray[np.int64] | None) -> None:
+def keep_seen(taken: Growing, rows: NDArray[np.int64] | None) -> None:
     """Keep which rows a model was trained on, to say so when it is evaluated on them."""
     with private_errors(taken.job, "its ids cannot be used"):
         taken.home.store.keep_seen(taken.job, seen_points(taken, every_row(taken, rows)))

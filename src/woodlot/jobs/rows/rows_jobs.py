@@ -13,6 +13,7 @@ import numpy as np
 from woodlot.exceptions import DataError
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.job_store import JobStore
+from woodlot.jobs.order_seal import read_order
 from woodlot.jobs.orders import Order
 from woodlot.jobs.row_job_messages import PredictRows, RowsPredicted
 from woodlot.jobs.rows.rows_orders import PredictRowsOrder, TrainRowsOrder
@@ -70,6 +71,17 @@ def open_parties(order: Order, opening: msg.OpenJob) -> Generator[Round, dict[st
     replies = yield Round("open", dict.fromkeys(order.parties, opening))
     for party in order.parties:
         reply_of(replies[party], msg.JobOpened, party)
+
+
+def row_training_of(store: JobStore, model: str) -> TrainRowsOrder:
+    """The order by which a forest over rows was grown, before any rows were forgotten."""
+    while former := store.model_facts(model).former:
+        model = former
+    stored = store.job(model)
+    order = None if stored is None else read_order(stored.order)
+    if not isinstance(order, TrainRowsOrder):
+        raise DataError("the order by which this model was grown is not recorded here; train it again")
+    return order
 
 
 # --- what stays behind ---

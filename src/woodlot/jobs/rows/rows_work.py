@@ -19,11 +19,13 @@ from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
 from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
 from woodlot.jobs import row_job_messages as msg
+from woodlot.jobs.forget.forget_orders import ForgetRowsOrder
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.label_query import LabelQuery
 from woodlot.jobs.ordered import Once
-from woodlot.jobs.rows.own_rows import keep_seen, own_ids, own_rows
-from woodlot.jobs.rows.rows_orders import PredictRowsOrder, TrainRowsOrder
+from woodlot.jobs.rows.own_rows import every_row, keep_seen, own_ids, own_rows
+from woodlot.jobs.rows.row_records import RowTrainingRecord
+from woodlot.jobs.rows.rows_orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.blocks import Blocks
 from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
@@ -31,7 +33,7 @@ from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.lossless.row_block import read_rows
-from woodlot.protocols.rows.methods import check_division, client_of, counts_copies, weighs_rows
+from woodlot.protocols.rows.methods import HorizontalPlan, check_division, client_of, counts_copies, weighs_rows
 from woodlot.protocols.rows.releases import digest_of, release_name, score_noise, tell_noisy
 from woodlot.protocols.rows.row_client import Holdings
 from woodlot.protocols.rows.row_labels import listed_numbers, row_weights, target_of
@@ -44,22 +46,43 @@ from woodlot.trees.predict import Predictor
 
 logger = logging.getLogger(__name__)
 
+GrowingOrder = TakenOrder[TrainRowsOrder] | TakenOrder[ForgetRowsOrder]
+"""Orders by which a forest over rows grows."""
 
-class TrainRowsWork:
-    """What a party does for an order to grow a forest over rows: the client of whatever method is ordered.
+
+class GrowRowsWork:
+    """A party's part in growing a forest over rows: the client of whatever method was ordered.
 
     The client is given the plan that the user has signed, and refuses to do anything else. Its keys for secure sums
     are signed with the party's identity; what it releases under differential privacy it pays for in the transaction
     that records its answer.
+
+    Parameters
+    ----------
+    taken : TakenOrder
+        The order, and the table.
+    plan : HorizontalPlan
+        What is grown.
+    rows : int64 array or None
+        Own rows that are used, in their order; None: all.
+    features : sequence of str
+        The columns that are learnt from.
+    digest : bytes
+        Of the rows that numbers come from.
     """
 
     n_aligned = None
 
-    def __init__(self, taken: TakenOrder[TrainRowsOrder]) -> None:
-        _check_plan(taken)
+    def __init__(
+        self,
+        taken: GrowingOrder,
+        plan: HorizontalPlan,
+        rows: NDArray[np.int64] | None,
+        features: Sequence[str],
+        digest: bytes,
+    ) -> None:
         home, order, part, loaded = taken.home, taken.order, taken.part, taken.loaded
         store, name = home.store, home.identity.name
-        rows = own_rows(taken)
         home.policy.check_rows(loaded.n_rows if rows is None else len(rows), "rows")
 
         def row_ids() -> list[bytes]:
@@ -69,31 +92,31 @@ class TrainRowsWork:
         with private_errors(taken.job, "its labels or its table cannot be used"):
             if part.label is None:
                 raise DataError("the order names no column of labels")
-            columns, labels = taken.features, loaded.values(part.label)
+            labels = loaded.values(part.label)
             own = Holdings(
                 name=name,
-                table=_table(taken, columns, rows),
-                target=_target(taken, labels, rows),
+                table=_table(taken, features, rows),
+                target=_target(taken, plan, labels, rows),
                 entropy=lambda purpose: store.secret_for(taken.job, purpose),
                 lasting=lambda purpose: store.secret_for("rows", purpose),
                 bootstrap_secret=store.secret_for("rows", "bootstrap"),
                 client_budget=home.pending_charges(taken.job).client_budget(name, loaded.name, home.privacy.budgets),
                 dataset=f"{loaded.name}.{part.label}",  # another label is another release, of the same budget
                 row_ids=row_ids,
-                data_digest=_digest(taken),
+                data_digest=digest,
                 job=taken.job,
                 signer=home.signer(taken.job),
                 shared_secret=home.shared_secret,
                 allow_two=home.policy.allow_two,
                 n_jobs=home.n_jobs,
                 device=home.device,
-                blocks=_blocks(taken, columns, part.label, part.weight),
+                blocks=_blocks(taken, plan, features, rows),
             )
-            self._client = client_of(order.plan, own)
+            self._client = client_of(plan, own)
             taken.pay_training()  # last of what can refuse here
-        self._taken, self._rows, self._noted = taken, rows, False
+        self._taken, self._plan, self._rows, self._features, self._noted = taken, plan, rows, features, False
         self._parties = order.parties
-        self.uncovered = tuple(unit for unit in UNITS if unit not in order.plan.protects)
+        self.uncovered = tuple(unit for unit in UNITS if unit not in plan.protects)
 
     def handle(self, message: Message) -> Message:
         """Answer one message."""
@@ -102,13 +125,64 @@ class TrainRowsWork:
         reply = self._client.handle(message)
         if not self._noted:
             keep_seen(self._taken, self._rows)
+            if "forget" in self._taken.home.policy.protocols:  # to know its rows again when some are deleted
+                self._keep_training()
             self._noted = True
         return reply
 
+    def _keep_training(self) -> None:
+        """Keep by what, and on which rows, the forest is grown."""
+        taken, store = self._taken, self._taken.home.store
+        ids = own_ids(taken)
+        store.keep_trained_on(taken.job, [ids[row] for row in every_row(taken, self._rows).tolist()])
+        record = RowTrainingRecord(
+            parties=self._parties, table=taken.loaded.name, label=taken.part.label or "", weight=taken.part.weight,
+            features=tuple(self._features), plan=self._plan, forgot=self._has_forgotten(),
+            before=taken.order.model if isinstance(taken.order, RevokeRowsOrder) else "",
+        )  # fmt: skip
+        store.keep_row_training(taken.job, record)
 
-def _target(taken: TakenOrder[TrainRowsOrder], labels: NDArray[Any], rows: NDArray[np.int64] | None) -> Target:
+    def _has_forgotten(self) -> bool:
+        """Whether rows that may still be in the table were forgotten: they are not to come back."""
+        return False
+
+
+class TrainRowsWork(GrowRowsWork):
+    """What a party does for an order to grow a forest over rows, or to grow it again when a party has left."""
+
+    def __init__(self, taken: TakenOrder[TrainRowsOrder]) -> None:
+        plan = taken.order.plan
+        check_row_plan(taken, plan)
+        check_division(plan, by_class=any(part.by_class is True for part in taken.order.subsets))
+        before = taken.home.store.row_training(taken.order.model) if isinstance(taken.order, RevokeRowsOrder) else None
+        self._forgot = before is not None and before.forgot
+        rows, digest = own_rows(taken), _digest(taken)
+        if isinstance(taken.order, RevokeRowsOrder) and self._forgot:
+            rows = _never_forgotten(taken, taken.order.model, every_row(taken, rows))
+            digest = selected_digest(taken, rows)
+        super().__init__(taken, plan, rows, taken.features, digest)
+
+    def _has_forgotten(self) -> bool:
+        return self._forgot
+
+
+def _never_forgotten(taken: TakenOrder[TrainRowsOrder], model: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Those of some rows that a model is of: rows that it has forgotten may still be in the table."""
+    store, ids = taken.home.store, own_ids(taken)
+    points = store.trained_on(model)
+    if points is None:
+        raise DataError("which rows this model is of is not recorded; train it again")
+    return rows[np.isin(store.trained_points([ids[row] for row in rows.tolist()]), points)]
+
+
+def selected_digest(taken: GrowingOrder, rows: NDArray[np.int64]) -> bytes:
+    """Of some rows of the table."""
+    return hashlib.sha256(bytes.fromhex(taken.loaded.digest) + rows.astype("<i8").tobytes()).digest()
+
+
+def _target(taken: GrowingOrder, plan: HorizontalPlan, labels: NDArray[Any], rows: NDArray[np.int64] | None) -> Target:
     """The labels of the rows, and their weights."""
-    plan, weight = taken.order.plan, taken.part.weight
+    weight = taken.part.weight
     own = natural_type(labels if rows is None else labels[rows])
     target = target_of(own, plan.task, plan.public_classes, plan.public_range)
     if weight is None:
@@ -124,7 +198,7 @@ def _digest(taken: TakenOrder[TrainRowsOrder]) -> bytes:
     return digest if not subsets else hashlib.sha256(digest + msgspec.msgpack.encode(subsets)).digest()
 
 
-def _table(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], rows: NDArray[np.int64] | None) -> Table:
+def _table(taken: GrowingOrder, columns: Sequence[str], rows: NDArray[np.int64] | None) -> Table:
     """The columns to learn from; on disk where they are counted on a cluster, or may not fit."""
     loaded, room = taken.loaded, taken.home.room
     if room is not None:
@@ -134,30 +208,29 @@ def _table(taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], rows: NDAr
 
 
 def _blocks(
-    taken: TakenOrder[TrainRowsOrder], columns: Sequence[str], label: str, weight: str | None
+    taken: GrowingOrder, plan: HorizontalPlan, columns: Sequence[str], rows: NDArray[np.int64] | None
 ) -> Callable[[], Blocks] | None:
     """Spreads the rows over the party's cluster, if it has one: each block reads its own from the source."""
-    connect, source, plan = taken.home.cluster, taken.home.tables[taken.part.table], taken.order.plan
+    connect, source, part = taken.home.cluster, taken.home.tables[taken.part.table], taken.part
     if connect is None:
         return None
-    if taken.order.subsets:
+    if rows is not None:
         raise PolicyError(
             "this party's rows are on a cluster, where a part of them cannot be selected: train on all rows, or let "
             "the party take the setting cluster out for this job"
         )
 
     def block(of: range) -> tuple[Any, ...]:
-        return source, tuple(columns), label, weight, plan.task, counts_copies(plan), of.start, of.stop
+        return source, tuple(columns), part.label, part.weight, plan.task, counts_copies(plan), of.start, of.stop
 
     return lambda: ClusterBlocks(connect(), read_rows, taken.loaded.n_rows, block)
 
 
-def _check_plan(taken: TakenOrder[TrainRowsOrder]) -> None:
+def check_row_plan(taken: GrowingOrder, plan: HorizontalPlan) -> None:
     """Refuse what the party's policy forbids, before anything is told."""
-    policy, plan = taken.home.policy, taken.order.plan
+    policy = taken.home.policy
     if weighs_rows(plan) != (taken.part.weight is not None):
         raise DataError("the order names weights of rows that its plan does not have, or none where it has them")
-    check_division(plan, by_class=any(part.by_class is True for part in taken.order.subsets))
     policy.check_method(plan.method)
     policy.check_trees(plan.n_estimators)
     policy.check_leaf(plan.fewest_rows)
@@ -216,7 +289,7 @@ class PredictRowsWork(MessageHandler):
         self._spend(table.n_rows)
         if self._query is not None and known is not None:
             self._query.pay(self._rows[known])
-        home.store.keep_answers(taken.job, table, self._rows, outputs, forest.classes)
+        home.store.keep_answers(taken.job, table, self._rows, outputs, forest.classes, taken.order.model)
         self._asked.note(message)
         told = table.n_rows if self.uncovered else None
         return msg.RowsPredicted(n_rows=told, score=score, counts=counts)

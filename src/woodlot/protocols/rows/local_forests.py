@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from woodlot.protocols.rows import row_messages as msg
 from woodlot.protocols.rows.row_client import GrowthPlan, HorizontalClient, RowClientState
 from woodlot.protocols.rows.schema import CommonSchema, Rounds, agree_on_schema
 from woodlot.protocols.rows.whole_forest import fields_of, trees_of, whole_forest
-from woodlot.trees.alone import LeafEntries, grow_alone, join_trees, take_structure
+from woodlot.trees.alone import LeafEntries, WholeTrees, grow_alone, join_trees, take_structure
 from woodlot.trees.fill import fill_leaves
 from woodlot.trees.forest import Leaves, Structure, join_leaves
 
@@ -45,32 +45,55 @@ class LocalPlan(GrowthPlan, frozen=True, tag="local"):
     row_weights: bool | msgspec.UnsetType = msgspec.UNSET
 
 
+class FilledTrees(NamedTuple):
+    """Trees of one client, their leaves, and the gain of each node."""
+
+    trees: WholeTrees
+    leaves: Leaves
+    gain: NDArray[np.float64]
+
+
 def local_forests(plan: LocalPlan, clients: Sequence[str]) -> Rounds:
     """Coordinator: have every client grow its share alone; returns the parts of the whole model.
 
     The trees are dealt as evenly as can be to the clients that have rows, in the order of the clients.
     """
     schema = yield from agree_on_schema(clients, plan.task, plan.max_bins)
+    return (yield from grow_shares(plan, clients, schema, {}))
+
+
+def shares_of(plan: LocalPlan, growing: Sequence[str]) -> dict[str, range]:
+    """The trees of each of the clients that have rows; a client without any is left out."""
+    dealt = zip(growing, deal_trees(plan.n_estimators, len(growing)), strict=True)
+    return {client: share for client, share in dealt if len(share)}
+
+
+def grow_shares(
+    plan: LocalPlan, clients: Sequence[str], schema: CommonSchema, kept: Mapping[str, FilledTrees]
+) -> Rounds:
+    """Coordinator: have every client grow its share alone, but those whose trees are ``kept``; returns the model."""
     settings = plan.settings(len(schema.names))
-    growing = [client for client in clients if schema.n_rows[client] > 0]
-    shares = {c: s for c, s in zip(growing, deal_trees(plan.n_estimators, len(growing)), strict=True) if len(s)}
+    shares = shares_of(plan, [client for client in clients if schema.n_rows[client] > 0])
     requests: dict[str, Message] = {
         client: msg.GrowAlone(settings=settings, first_tree=share.start, n_trees=len(share))
         for client, share in shares.items()
+        if client not in kept
     }
     replies = yield Round("grow", requests, Progress(0, plan.n_estimators, "each client alone"))
-    trees, leaves, gains, makers = [], [], [], []
+    grown, makers = [], []
     for client, share in shares.items():
-        reply = reply_of(replies[client], msg.LocalTrees, client)
-        part = trees_of(reply, schema.categories, client)
-        if part.structure.n_trees != len(share):
-            raise RemoteProtocolError(f"{client} sent {part.structure.n_trees} trees instead of {len(share)}")
-        filled, gain = _fill(part.structure, reply, schema, plan.criterion, client)
-        trees.append(part)
-        leaves.append(filled)
-        gains.append(gain)
-        makers.append(np.full(part.structure.n_nodes, clients.index(client), np.int16))
-    return whole_forest(join_trees(trees), join_leaves(leaves), np.concatenate(gains), schema, np.concatenate(makers))
+        if client in kept:
+            filled = kept[client]
+        else:
+            reply = reply_of(replies[client], msg.LocalTrees, client)
+            part = trees_of(reply, schema.categories, client)
+            if part.structure.n_trees != len(share):
+                raise RemoteProtocolError(f"{client} sent {part.structure.n_trees} trees instead of {len(share)}")
+            filled = FilledTrees(part, *_fill(part.structure, reply, schema, plan.criterion, client))
+        grown.append(filled)
+        makers.append(np.full(filled.trees.structure.n_nodes, clients.index(client), np.int16))
+    trees, leaves = join_trees([own.trees for own in grown]), join_leaves([own.leaves for own in grown])
+    return whole_forest(trees, leaves, np.concatenate([own.gain for own in grown]), schema, np.concatenate(makers))
 
 
 def deal_trees(n_trees: int, n_subsets: int) -> list[range]:
