@@ -50,7 +50,6 @@ _SENDS: dict[str, tuple[ModuleType | type[Message], ...]] = {
     "explain": (*_FOREST, *_ANSWERS, explain_messages, explanation_messages),
     "drift": (*_FOREST, *_ANSWERS, drift_messages),
     "score": (*_FOREST, score_messages, jobs.UseModel),
-    "forget": (*_FOREST, forget_messages, jobs.ModelPart, jobs.ReceiptText),
     "catalog": (catalog_messages,),
     "delete": (delete_messages,),
     "train-linear": (*_LINEAR, dealt_messages, jobs.ModelPart),
