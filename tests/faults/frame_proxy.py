@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
+from processes import wait_until
 
 from woodlot.identity.identity import Identity
 from woodlot.runtime.codec import DEFAULT_LIMIT
@@ -184,8 +185,8 @@ class FrameProxy:
         return code, words
 
     def cut(self, member: str) -> None:
-        """End a member's connection, on both sides."""
-        assert spawn(self._cut(member)).result(), f"{member} has no connection to be cut"
+        """End a member's connection, on both sides, once it has one: another fault may just have ended it."""
+        wait_until(lambda: spawn(self._cut(member)).result(), f"{member} to have a connection that can be cut")
 
     def lose(self, member: str) -> None:
         """End the connection of a member that has died, if that has not been noticed: what is here does not arrive."""
