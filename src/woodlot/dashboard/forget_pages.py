@@ -87,7 +87,9 @@ class Forgetting:
 
 
 def why_kept(facts: ModelFacts) -> str:
-    """Why rows cannot be taken out of a model; empty where they can."""
+    """Why rows cannot be taken out of a model here; empty where they can."""
+    if facts.layout != "columns":
+        return "This model was grown over rows: take rows out of it with `woodlot forget`."
     try:
         check_model(facts, linear=facts.is_linear)
     except DataError as error:
@@ -106,7 +108,7 @@ class ForgetPages:
         Renders a part of a model's page by its template.
     """
 
-    def __init__(self, pages: Pages, part: Callable[[str, str], HTMLResponse]) -> None:
+    def __init__(self, pages: Pages, part: Callable[[str, Request, str], HTMLResponse]) -> None:
         self._pages, self._part = pages, part
         pages.app.post("/models/{model}/forgotten", response_class=HTMLResponse)(self.forget)
         pages.app.get("/models/{model}/forgotten/receipt")(self.receipt)
@@ -124,7 +126,7 @@ class ForgetPages:
         """Begin to have the parties grow a forest again without some rows."""
         tables = chosen.tables(self._pages.facts_of(model))
         self._pages.acting(request).forgetting.forget(model, tables, label, ids, text)
-        return self._part("forgotten", model)
+        return self._part("forgotten", request, model)
 
     def receipt(self, request: Request, model: str) -> Response:
         """The receipt, to keep."""
