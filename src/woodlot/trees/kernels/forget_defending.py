@@ -15,6 +15,7 @@ import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
 from woodlot.trees.kernels.forget_judging import SEARCH, STANDS
+from woodlot.trees.kernels.forget_measuring import two_numbers
 from woodlot.trees.kernels.forgetting import ENTROPY
 from woodlot.trees.kernels.hashing import BUCKET_SIZE, nth_place, place
 from woodlot.trees.kernels.sorting import sort_keys
@@ -31,25 +32,12 @@ SLACK = 1.0 - 1e-12
 
 
 @kernel
-def two_class_score(a: Any, w: Any, A: Any, W: Any, criterion: Any, scale: Any) -> Any:
-    """Score of a cut with weight w on its left, a of it of class 1, to the bit as the searches compute it."""
-    b = w - a
-    wr = W - w
-    ar = A - a
-    br = wr - ar
-    if criterion == ENTROPY:
-        sl = fixed_xlogx(a, scale) + fixed_xlogx(b, scale) - fixed_xlogx(w, scale)
-        return F64(sl + fixed_xlogx(ar, scale) + fixed_xlogx(br, scale) - fixed_xlogx(wr, scale))
-    return F64(a * a + b * b) / F64(w) + F64(ar * ar + br * br) / F64(wr)
-
-
-@kernel
 def _may_reach(a: Any, w: Any, A: Any, W: Any, own: Any, criterion: Any, scale: Any) -> Any:
     """Whether a cut or a corner may score as much as the split; one with nothing on a side cannot."""
     if w == 0 or w == W:
         return False
     if criterion == ENTROPY:  # every number of the fixed point is rounded
-        return two_class_score(a, w, A, W, criterion, scale) + 12.0 >= own
+        return two_numbers(a, w, A, W, criterion, scale) + 12.0 >= own
     b = w - a
     wr = W - w
     ar = A - a
@@ -110,7 +98,7 @@ def _is_beaten(
         if (
             w != own_weight
             and _may_reach(a, w, A, W, own, criterion, scale)
-            and two_class_score(a, w, A, W, criterion, scale) >= own
+            and two_numbers(a, w, A, W, criterion, scale) >= own
         ):
             return True
     if not inside:
@@ -147,7 +135,7 @@ def _is_beaten(
         if (
             _may_reach(a, w, A, W, own, criterion, scale)
             and I64(bucket_of[follower & U64(0xFFFFFFFF)]) == at
-            and two_class_score(a, w, A, W, criterion, scale) >= own
+            and two_numbers(a, w, A, W, criterion, scale) >= own
         ):
             return True
     return False
@@ -211,7 +199,7 @@ def defend(
         a = left >> 32
         if A in (0, W) or w < max(min_weight, 1) or W - w < max(min_weight, 1):
             continue
-        own = two_class_score(a, w, A, W, criterion, scale)
+        own = two_numbers(a, w, A, W, criterion, scale)
         if criterion == ENTROPY:
             whole = F64(fixed_xlogx(A, scale) + fixed_xlogx(W - A, scale) - fixed_xlogx(W, scale))
         else:

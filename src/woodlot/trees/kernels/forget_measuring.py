@@ -25,7 +25,7 @@ LOWEST = -1e300
 
 
 @kernel
-def _two_numbers(a: Any, w: Any, A: Any, W: Any, criterion: Any, scale: Any) -> Any:
+def two_numbers(a: Any, w: Any, A: Any, W: Any, criterion: Any, scale: Any) -> Any:
     """Score of a split by two numbers on its left: weight, and that of class 1 or the sum of targets."""
     b = w - a
     wr = W - w
@@ -52,7 +52,7 @@ def _best_set(
     for backwards in range(2):
         left, heavy = a, w
         if backwards == 0 and 0 < heavy < W:
-            best = max(best, _two_numbers(left, heavy, A, W, criterion, scale))
+            best = max(best, two_numbers(left, heavy, A, W, criterion, scale))
         for i in range(m):
             c = m - 1 - i if backwards else i
             if c in (skip, skip2):
@@ -60,7 +60,7 @@ def _best_set(
             left += amount[c]
             heavy += weight[c]
             if 0 < heavy < W:
-                best = max(best, _two_numbers(left, heavy, A, W, criterion, scale))
+                best = max(best, two_numbers(left, heavy, A, W, criterion, scale))
     return best
 
 
@@ -294,7 +294,7 @@ def challenge_by_cuts(
 @kernel
 def _corner(a: Any, w: Any, A: Any, W: Any, whole: Any, criterion: Any, scale: Any) -> Any:
     """Score of a corner of two classes; one with nothing on a side scores as the node left whole."""
-    return _two_numbers(a, w, A, W, criterion, scale) if 0 < w < W else whole
+    return two_numbers(a, w, A, W, criterion, scale) if 0 < w < W else whole
 
 
 @kernel
