@@ -40,7 +40,9 @@ def make(n: int, seed: int, categories: bool) -> tuple[pd.DataFrame, np.ndarray]
 @pytest.fixture(autouse=True)
 def small_nodes_have_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forgetting, "LARGE", 8)
+    monkeypatch.setattr(forgetting, "MEASURED_AT", 1)
     monkeypatch.setattr(forgetting, "SEARCHED_SHARE", 100.0)
+    monkeypatch.setattr(forgetting, "FAR", 1.0)
     # and few partitions by themselves, so that groups of cuts decide
     monkeypatch.setattr(forgetting, "RIVAL_SUMS", 1)
     monkeypatch.setattr(forgetting, "FEWEST_RIVALS", 2)
@@ -53,6 +55,7 @@ def small_nodes_have_records(monkeypatch: pytest.MonkeyPatch) -> None:
     n=st.integers(12, 150),
     task=st.sampled_from(["two", "three", "targets", "entropy"]),
     categories=st.booleans(),
+    gaps=st.booleans(),
     weighted=st.sampled_from([None, None, "whole", "real"]),
     params=st.fixed_dictionaries(
         {
@@ -70,9 +73,18 @@ def small_nodes_have_records(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 def test_the_forest_is_the_one_that_grows_without_the_rows(
-    seed: int, n: int, task: str, categories: bool, weighted: str | None, params: dict[str, Any], batches: list[int]
+    seed: int,
+    n: int,
+    task: str,
+    categories: bool,
+    gaps: bool,
+    weighted: str | None,
+    params: dict[str, Any],
+    batches: list[int],
 ) -> None:
     X, score = make(n, seed, categories)
+    if not gaps:  # splits are defended, and columns bounded unsorted, only where no value is missing
+        X["b"] = X["b"].fillna(0.0)
     rng = np.random.default_rng(seed)
     weights = {None: None, "whole": rng.integers(1, 4, n) * 1.0, "real": rng.random(n) + 0.2}[weighted]
     params = params | {"n_estimators": 4, "random_state": seed, "bootstrap_by": "row"}
@@ -104,6 +116,35 @@ def test_large_nodes_stand_by_the_bound(n: int) -> None:
     assert sum(stood[1:]) > 30
     again = wl.FederatedForestClassifier(n_estimators=10, max_depth=4, random_state=0, bootstrap_by="row")
     assert digests(model) == digests(again.fit(X[6:], y[6:]))
+
+
+@pytest.mark.slow  # compiles what forgets
+@pytest.mark.parametrize("criterion", ["gini", "entropy"])
+def test_splits_are_defended_where_nothing_is_remembered(criterion: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forgetting, "LARGE", 200)
+    monkeypatch.setattr(forgetting, "MEASURED_AT", 2)
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.normal(size=(900, 4)), rng.integers(0, 9, size=(900, 2))])
+    y = (X[:, 0] + X[:, 4] / 4 + rng.normal(size=900) > 1) * 1
+    stood = []
+    defend = forgetting.defend
+
+    def counted(touched: Any, *rest: Any) -> None:
+        before = rest[-1].copy()
+        defend(touched, *rest)
+        stood.append((before != rest[-1]).sum())
+
+    monkeypatch.setattr(forgetting, "defend", counted)
+    params: dict[str, Any] = {"n_estimators": 10, "random_state": 0, "bootstrap_by": "row", "criterion": criterion}
+    model = wl.FederatedForestClassifier(**params).fit(X, y)
+    for first in range(0, 24, 3):
+        model.forget([first, first + 1, first + 2])
+    assert sum(stood) > 200
+    assert digests(model) == digests(wl.FederatedForestClassifier(**params).fit(X[24:], y[24:]))
+    many = np.arange(24, 64)  # more than MOST_AT_ONCE: nodes that lose many give their records up
+    again = model.forget(many).statement.again
+    assert again == "" or criterion == "entropy"  # the scale of entropies is another for so many rows less
+    assert digests(model) == digests(wl.FederatedForestClassifier(**params).fit(X[64:], y[64:]))
 
 
 def companies(n: int = 120) -> tuple[dict[str, pd.DataFrame], np.ndarray]:

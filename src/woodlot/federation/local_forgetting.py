@@ -110,34 +110,48 @@ class LocalMemory:
 
     @cached_property
     def _row_of(self) -> dict[Any, list[int]]:
-        """Rows of each id, or of each place in what was given to ``fit``."""
-        federation = self.remaining.whole
+        """Rows of each id."""
         rows: dict[Any, list[int]] = {}
-        if federation.ids is not None:
-            for row, id in enumerate(federation._hashed_ids()):
-                rows.setdefault(id, []).append(row)
-            return rows
-        place = np.arange(federation.n_rows) if federation.drawn is None else federation.drawn.place
-        return {int(number): [row] for row, number in enumerate(place)}
+        for row, id in enumerate(self.remaining.whole._hashed_ids()):
+            rows.setdefault(id, []).append(row)
+        return rows
+
+    @cached_property
+    def _row_at(self) -> NDArray[np.int64]:
+        """The row of each place in what was given to ``fit``; -1 where a place has none."""
+        federation = self.remaining.whole
+        if federation.drawn is None:
+            return np.arange(federation.n_rows)
+        place = federation.drawn.place
+        rows = np.full(int(place.max()) + 1, -1, np.int64)
+        rows[place] = np.arange(len(place))
+        return rows
+
+    def _rows_at(self, numbers: NDArray[np.integer[Any]]) -> list[list[int]]:
+        inside = (numbers >= 0) & (numbers < len(self._row_at))
+        rows = np.where(inside, self._row_at[np.where(inside, numbers, 0)], -1)
+        return [[row] if row >= 0 else [] for row in rows.tolist()]
 
     def find(self, ids: Any) -> tuple[NDArray[np.int64], list[bytes], int]:
         """The rows of some ids, the ids in canonical form, and how many of them the forest does not know."""
         if self._memory is None and len(self.remaining.kept) < self.remaining.whole.n_rows:
             rest = self.remaining
             self.__init__(rest.federation, rest.labels, self.plan)  # type: ignore[misc]
-            self.__dict__.pop("_row_of", None)
+            for made in ("_row_of", "_row_at"):
+                self.__dict__.pop(made, None)
         wanted = canonical_ids(ids, "ids").values
-        known: list[Any] = list(wanted)
         if self.remaining.whole.ids is None:
             numbers = np.asarray(ids)
             if numbers.dtype.kind not in "iu":
                 raise DataError(
                     "the rows of this forest have no ids; give row numbers of the table that it was fitted on"
                 )
-            known = [int(number) for number in numbers]
+            known = self._rows_at(numbers)
+        else:
+            known = [self._row_of.get(id, []) for id in wanted]
         present = np.zeros(self.remaining.whole.n_rows, np.bool_)
         present[self.remaining.kept] = True
-        found = [[row for row in self._row_of.get(id, ()) if present[row]] for id in known]
+        found = [[row for row in of_id if present[row]] for of_id in known]
         rows = np.array([row for some in found for row in some], np.int64)
         return rows, wanted, sum(not some for some in found)
 

@@ -5,6 +5,7 @@ other partition (``kernels.forgetting``). To forget rows::
 
     touch      follow each row down the trees that drew it; these nodes lose it, all others are as before
     judge      a large node whose split is still ahead by the bound of ``kernels.bounds`` stands
+    defend     of two classes, a node whose split is seen to beat all others in its candidates' histograms stands
     search     all other touched nodes are searched again, as in training
     compare    where the same rows go left as before, all below stands; the question may be another
     regrow     where another partition wins, the branch is grown again from its rows
@@ -32,21 +33,30 @@ from woodlot.trees.branch_growing import (
 from woodlot.trees.forest import Leaves, Splits, Structure, gather_sets
 from woodlot.trees.kernels import forget_judging as judging
 from woodlot.trees.kernels import forgetting as kernels
+from woodlot.trees.kernels.forget_defending import defend
 from woodlot.trees.kernels.forget_measuring import LOWEST, measure
 from woodlot.trees.kernels.samples import sort_rows
+from woodlot.trees.kernels.search import Columns
 from woodlot.trees.kernels.sorting import COUNT_SIZE
 from woodlot.trees.leaf_edits import Held, LeafEdits, held_by
 from woodlot.trees.rules import entropy_scale
 from woodlot.trees.sampling import Bootstrap, derive_seed, draw_rows, tree_keys
 
-LARGE = 1024
-"""Nodes of at least this many rows keep a record of their split."""
+LARGE = 4096
+"""Nodes of at least this many rows keep a record of their split. Smaller ones are touched so rarely that most grow
+again before a record has paid."""
+MEASURED_AT = 2
+"""A record is made when a node is looked into for this time: it costs several looks."""
+MOST_AT_ONCE = 16
+"""Where a node loses more rows than this in one call its record is given up: following each row costs more."""
 RIVAL_SUMS = 256
 """Of a large node the next best partitions are kept with their class weights: so many numbers, ..."""
 GROUP_SUMS = 512
 """The other cuts are in groups, each with the class weights of its first and last one: so many numbers of each."""
 FEWEST_RIVALS = 4
 """... and at least this many partitions."""
+FAR = 24.0
+"""Columns whose cuts all score less than the split's by this weight are not sorted for a record."""
 SEARCHED_SHARE = 0.7
 """Where more than this share of the work of growing would be searched again, growing again is cheaper."""
 
@@ -113,6 +123,7 @@ class ForestMemory:
         self._offset = forest.structure.offset.copy()
         t = ground.table
         self._table = kernels.CodeTable(t.fine, t.n_codes, t.categorical, t.lowest, t.highest, t.first_value)
+        self._columns = Columns(*(getattr(t, name) for name in Columns._fields))
         self._sorted = bool(t.categorical.any())
         self.rows, self.weights, bounds = draw_rows(bootstrap, range(n_trees), ground.labels, ground.n_classes, 1)
         # a tree that draws no row has all of them
@@ -136,6 +147,7 @@ class ForestMemory:
         self._trees.start[roots], self._trees.end[roots] = bounds[:-1], bounds[1:]
         self.leaves = forest.leaves
         largest = int(np.diff(bounds).max(initial=0)) + 1
+        self._largest = largest
         self._work = int(
             kernels.replay(
                 self._offset, self._trees, self._sets, self._table, self.rows, self.weights, ground.labels,
@@ -146,6 +158,7 @@ class ForestMemory:
         self._new_sets: list[NDArray[np.uint8]] = []
         self._slots = self._make_slots(64)
         self._n_slots = 0
+        self._free: list[int] = []
         self._mark = np.zeros(len(ground.labels), np.uint8)
         self._room = (
             np.empty(largest, np.uint64),
@@ -203,9 +216,16 @@ class ForestMemory:
             How rows are drawn without them.
         """
         drawn = self._drawn(gone)
-        self.present[gone] = False
         t, n_nodes = self._trees, len(self._trees.jump)
         lost = np.zeros(n_nodes, np.int32)
+        if len(gone) > MOST_AT_ONCE:  # see what is ahead before anything is changed
+            looked_into = kernels.look_ahead(gone, drawn, self._offset, t, self._sets, self._table, MOST_AT_ONCE, lost)
+            if looked_into > SEARCHED_SHARE * self._work:
+                raise TooMuchError("most nodes must be searched again")
+            self._free += t.slot[(lost > MOST_AT_ONCE) & (t.slot >= 0)].tolist()
+            t.slot[(lost > MOST_AT_ONCE) & (t.slot >= 0)] = -1
+            lost[:] = 0
+        self.present[gone] = False
         touched, leaf = np.empty(n_nodes, np.int64), np.empty(n_nodes, np.int64)
         depth, tree = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int32)
         key = np.empty(n_nodes, np.uint64)
@@ -219,32 +239,67 @@ class ForestMemory:
             raise TooMuchError("a tree has lost all its rows")
         touched, key, depth, leaf, tree = touched[:n], key[:n], depth[:n], leaf[:n], tree[:n]
         status = np.empty(n, np.uint8)
-        rules = self.ground.rules
+        rules, ground = self.ground.rules, self.ground
         fewest = max(rules.min_samples_split, 2 * rules.min_samples_leaf)
         judging.judge(
             touched, t, self._sets, self._table, self.rows, self.weights, self._slots, self._criterion, self._scale,
             fewest, rules.min_samples_leaf, rules.min_weight, status,
         )  # fmt: skip
+        stood = int((status == judging.STANDS).sum())
+        defended = self._defend(touched, key, tree, fewest, status)
         is_leaf = status == judging.LEAF
         # a leaf that no feature could split, or whose best split lost by rounding, may be split without the row
         entries = self.leaves.start[leaf + 1] - self.leaves.start[leaf]
         again = is_leaf & (t.count[touched] >= fewest) & (depth < rules.max_depth)
-        if self.ground.n_classes:
+        if ground.n_classes:
             again &= entries > 1
         looked = np.flatnonzero((status == judging.SEARCH) | again)
         looked = looked[np.argsort(touched[looked])]
-        self._check_work(touched[looked])
         is_changed = self._search(touched[looked], key[looked], tree[looked], bootstrap)
         changed = looked[is_changed]
         changed = changed[_outermost(touched[changed], t.jump)]
         leaves = np.flatnonzero(is_leaf)
         removed, regrown = self._renew(touched, key, depth, leaf, tree, leaves, changed, bootstrap)
-        stood = int((status == judging.STANDS).sum())
-        return Forgotten(len(looked), stood, removed, regrown)
+        return Forgotten(defended + len(looked), stood, removed, regrown)
 
-    def _check_work(self, nodes: NDArray[np.int64]) -> None:
-        if int(self._trees.count[nodes].sum()) > SEARCHED_SHARE * self._work:
-            raise TooMuchError("most nodes must be searched again")
+    def _defend(
+        self,
+        touched: NDArray[np.int64],
+        key: NDArray[np.uint64],
+        tree: NDArray[np.int32],
+        fewest: int,
+        status: NDArray[np.uint8],
+    ) -> int:
+        """Have splits of two classes stand that beat all others, and say so in ``status``; returns how many."""
+        t, ground, rules = self._trees, self.ground, self.ground.rules
+        open_before = np.flatnonzero(status == judging.SEARCH)
+        if ground.n_classes != 2 or len(open_before) == 0:
+            return 0
+        select_key = self._root_keys[tree] if rules.whole_tree else key
+        defend(
+            touched, select_key, t, self._table, self._columns, ground.feature_keys, ground.n_candidates,
+            self.rows, self.weights, ground.labels, self._criterion, self._scale, fewest, rules.min_samples_leaf,
+            rules.min_weight, self._largest, status,
+        )  # fmt: skip
+        stands = open_before[status[open_before] == judging.STANDS]
+        nodes, select_key = touched[stands], select_key[stands]
+        of_record = self._due(nodes)
+        if len(of_record):
+            nodes = nodes[of_record]
+            rows, weights, bounds = self._gather(nodes)
+            places = bounds[:-1], bounds[:-1] + t.count[nodes + 1], bounds[1:]
+            self._measure(nodes, select_key[of_record], rows, weights, places)
+        return len(stands)
+
+    def _due(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of nodes that were looked into, those that get a record; the others give theirs up."""
+        slot = self._trees.slot
+        is_large = self._trees.count[nodes] >= LARGE
+        self._free += slot[nodes[~is_large & (slot[nodes] >= 0)]].tolist()
+        slot[nodes[~is_large]] = -1
+        # a node without a record counts how often it was looked into: -1 never, -2 once, ...
+        slot[nodes[is_large & (slot[nodes] < 0)]] -= 1
+        return np.flatnonzero(is_large & ((slot[nodes] >= 0) | (slot[nodes] < -MEASURED_AT)))
 
     def _drawn(self, gone: NDArray[np.int64]) -> NDArray[np.uint32]:
         """How often each tree has drawn each of some rows."""
@@ -326,15 +381,11 @@ class ForestMemory:
         self, grower: BranchGrower, opened: NDArray[np.int64], nodes: NDArray[np.int64], middle: NDArray[np.int64]
     ) -> None:
         """Measure how far the splits of large nodes are ahead."""
-        t, ground = self._trees, self.ground
-        is_large = t.count[nodes] >= LARGE
-        t.slot[nodes[~is_large]] = -1
-        large = np.flatnonzero(is_large)
+        large = self._due(nodes)
         if len(large) == 0:
             return
         opened, nodes = opened[large], nodes[large]
-        self._give_slots(nodes)
-        select = grower.skeleton.root_key if ground.rules.whole_tree else grower.skeleton.key
+        select = grower.skeleton.root_key if self.ground.rules.whole_tree else grower.skeleton.key
         bounds = grower.start[opened], middle[opened], grower.end[opened]
         self._measure(nodes, select[opened], grower.rows, grower.weights, bounds)
 
@@ -342,6 +393,11 @@ class ForestMemory:
         """Have a record for each of some nodes."""
         slot = self._trees.slot
         new = nodes[slot[nodes] < 0]
+        n_free = min(len(self._free), len(new))
+        if n_free:
+            slot[new[:n_free]] = self._free[-n_free:]
+            del self._free[-n_free:]
+            new = new[n_free:]
         while self._n_slots + len(new) > len(self._slots.upper):
             twice = self._make_slots(2 * len(self._slots.upper))
             for old, longer in zip(self._slots, twice, strict=True):
@@ -362,10 +418,11 @@ class ForestMemory:
         middle one.
         """
         t, ground, rules = self._trees, self.ground, self.ground.rules
+        self._give_slots(nodes)
         measure(
-            self._table, ground.table.has_missing, ground.feature_keys, ground.n_candidates, rows, weights,
+            self._table, self._columns, ground.feature_keys, ground.n_candidates, rows, weights,
             ground.labels, rules.min_samples_leaf, rules.min_weight, self._criterion, self._scale, *bounds, select_key,
-            t.feature[nodes], t.slot[nodes], self._slots, *self._room,
+            t.feature[nodes], t.slot[nodes], self._slots, *self._room, FAR * max(self._scale, 1.0),
         )  # fmt: skip
         # where all partitions are kept nothing else scores anything: a number, for infinite ones have no rounding error
         np.maximum(self._slots.upper, LOWEST, out=self._slots.upper)
@@ -461,6 +518,8 @@ class ForestMemory:
         self.leaves = edits.done(self._weight_unit)
         if not nodes:
             return
+        for a, b in zip(low.tolist(), high.tolist(), strict=True):
+            self._free += t.slot[a:b][t.slot[a:b] >= 0].tolist()
         jump = t.jump.copy()
         for k in range(len(low)):  # ancestors whose right child stands behind the branch
             if delta[k]:

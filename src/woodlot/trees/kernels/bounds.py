@@ -33,6 +33,15 @@ def entropy_rise(W: Any, w: Any) -> Any:
 
 
 @kernel
+def two_class_rise(kept: Any, others: Any, w: Any, entropy: Any) -> Any:
+    """As `group_rise` for two classes: at least ``kept`` of the row's class, at most ``others`` of the other one."""
+    share = F64(kept) / F64(kept + others) if kept > 0 else 0.0
+    if entropy:
+        return -F64(w) * np.log2(share) if share > 0 else np.inf
+    return F64(w) * ((1.0 - share) * (1.0 - share) - share * (2.0 - share))
+
+
+@kernel
 def group_rise(lost: Any, low: Any, high: Any, w: Any, entropy: Any) -> Any:
     """Classes: the same for partitions of which more is known, a group of cuts next to each other.
 
@@ -40,6 +49,8 @@ def group_rise(lost: Any, low: Any, high: Any, w: Any, entropy: Any) -> Any:
     any partition of the group. ``lost`` is the row's class. The slope of a score in a class's weight grows with its
     share; afterwards that is at least ``share`` on this side.
     """
+    if len(low) == 2:
+        return two_class_rise(low[lost], high[1 - lost], w, entropy)
     others = 0.0
     for j in range(len(low)):
         if j != lost:

@@ -25,7 +25,7 @@ LOWEST = -1e300
 
 
 @kernel
-def _two_numbers(a: Any, w: Any, A: Any, W: Any, criterion: Any, scale: Any) -> Any:
+def two_numbers(a: Any, w: Any, A: Any, W: Any, criterion: Any, scale: Any) -> Any:
     """Score of a split by two numbers on its left: weight, and that of class 1 or the sum of targets."""
     b = w - a
     wr = W - w
@@ -52,7 +52,7 @@ def _best_set(
     for backwards in range(2):
         left, heavy = a, w
         if backwards == 0 and 0 < heavy < W:
-            best = max(best, _two_numbers(left, heavy, A, W, criterion, scale))
+            best = max(best, two_numbers(left, heavy, A, W, criterion, scale))
         for i in range(m):
             c = m - 1 - i if backwards else i
             if c in (skip, skip2):
@@ -60,7 +60,7 @@ def _best_set(
             left += amount[c]
             heavy += weight[c]
             if 0 < heavy < W:
-                best = max(best, _two_numbers(left, heavy, A, W, criterion, scale))
+                best = max(best, two_numbers(left, heavy, A, W, criterion, scale))
     return best
 
 
@@ -145,17 +145,20 @@ def _challenge(
 
 
 @kernel
-def _join_group(slots: Any, q: Any, group: Any, f: Any, missing_left: Any, cut: Any, left: Any) -> None:
-    """Have a group end with a cut; the first one begins it."""
-    if slots.n_groups[q] == group:
-        new = group
-        slots.group_upper[q, new] = LOWEST
-        slots.group[q, new, 0] = f
-        slots.group[q, new, 1] = missing_left
-        slots.group[q, new, 2] = cut
-        for k in range(len(left)):
-            slots.group_left[q, new, 0, k] = left[k]
-        slots.n_groups[q] = new + 1
+def _begin_group(slots: Any, q: Any, group: Any, f: Any, missing_left: Any, cut: Any, left: Any) -> None:
+    """Have a group begin with a cut."""
+    slots.group_upper[q, group] = LOWEST
+    slots.group[q, group, 0] = f
+    slots.group[q, group, 1] = missing_left
+    slots.group[q, group, 2] = cut
+    for k in range(len(left)):
+        slots.group_left[q, group, 0, k] = left[k]
+    slots.n_groups[q] = group + 1
+
+
+@kernel
+def _end_group(slots: Any, q: Any, group: Any, cut: Any, left: Any) -> None:
+    """Have a group end with a cut."""
     slots.group[q, group, 3] = cut
     for k in range(len(left)):
         slots.group_left[q, group, 1, k] = left[k]
@@ -164,16 +167,16 @@ def _join_group(slots: Any, q: Any, group: Any, f: Any, missing_left: Any, cut: 
 @kernel
 def challenge_by_cuts(
     table: Any, f: Any, ordered: Any, rows: Any, s: Any, n: Any, weights: Any, labels: Any, min_leaf: Any,
-    min_weight: Any, missing_left: Any, own_score: Any, criterion: Any, scale: Any, left: Any, found: Any, slots: Any,
-    q: Any, scores: Any, n_parts: Any,
+    min_weight: Any, missing_left: Any, own_score: Any, criterion: Any, scale: Any, left: Any, found: Any, near: Any,
+    slots: Any, q: Any, scores: Any, n_parts: Any,
 ) -> Any:  # fmt: skip
     """Let all cuts of a column of numbers challenge the split, with missing values on the right or on the left.
 
     ``ordered`` are the node's rows as keys ``code << 32 | position``, ascending. ``own_score`` is the split's where
     this is its column, and infinite otherwise: the first cut of this score is the split. ``n_parts``: among how many
     columns and sides of missing values the groups are divided. Returns the best score that
-    is not kept and in no group, and the score that may still be the split's own. ``left`` (int64), ``found`` and
-    ``scores`` (float64) are work space. First all scores are computed, then cuts are kept or put into groups.
+    is not kept and in no group, and the score that may still be the split's own. ``left`` (int64), ``found``, ``near``
+    and ``scores`` (float64) are work space. First all scores are computed, then cuts are kept or put into groups.
     """
     in_column = slots.group.shape[1] // n_parts
     first_group = I64(slots.n_groups[q])
@@ -190,6 +193,9 @@ def challenge_by_cuts(
     upper = -np.inf
     lowest = -np.inf
     n_cuts = 0
+    group = I64(-1)
+    n_groups = 0
+    next_group = 0
     for again in range(2):
         sl = I64(0)
         sr = I64(0)
@@ -236,18 +242,21 @@ def challenge_by_cuts(
             if again:
                 score = found[m]
                 cut = I64(key >> shift)
-                group = I64(-1)
-                if in_column > 0:
-                    group = first_group + m * min(in_column, n_cuts) // n_cuts
-                    _join_group(slots, q, group, f, missing_left, cut, left)
+                if m == next_group and n_groups > 0:  # cut m is in group m * n_groups // n_cuts of the column
+                    group += 1
+                    _begin_group(slots, q, group, f, missing_left, cut, left)
+                    next_group = ((group - first_group + 1) * n_cuts + n_groups - 1) // n_groups
                 m += 1
+                if m == next_group and n_groups > 0:
+                    _end_group(slots, q, group, cut, left)
                 if score == own_score:
                     own_score = np.inf
                     continue
+                out_of = group
                 if score >= lowest:
-                    score, group = _challenge(slots, q, scores, score, f, cut, missing_left, left, group)
-                if group >= 0:
-                    slots.group_upper[q, group] = max(slots.group_upper[q, group], score)
+                    score, out_of = _challenge(slots, q, scores, score, f, cut, missing_left, left, group)
+                if out_of >= 0:
+                    slots.group_upper[q, out_of] = max(slots.group_upper[q, out_of], score)
                 else:
                     upper = max(upper, score)
                 continue
@@ -267,17 +276,87 @@ def challenge_by_cuts(
             full = slots.n_rivals[q] == most
             if full and best <= scores[most] and own_score == np.inf and in_column == 0:
                 return best, own_score
-            if m > most:
-                lowest = np.partition(found[:m], m - most)[m - most]
+            n_groups = min(in_column, m)
+            group = first_group - 1
             if full:
-                lowest = max(lowest, scores[most])
+                lowest = scores[most]
+            # only as many as are kept come near the lowest that is kept
+            n_near = 0
+            for c in range(m):
+                if found[c] >= lowest:
+                    near[n_near] = found[c]
+                    n_near += 1
+            if n_near > most:
+                lowest = max(lowest, np.partition(near[:n_near], n_near - most)[n_near - most])
     return upper, own_score
+
+
+@kernel
+def _corner(a: Any, w: Any, A: Any, W: Any, whole: Any, criterion: Any, scale: Any) -> Any:
+    """Score of a corner of two classes; one with nothing on a side scores as the node left whole."""
+    return two_numbers(a, w, A, W, criterion, scale) if 0 < w < W else whole
+
+
+@kernel
+def group_by_histogram(
+    columns: Any, f: Any, rows: Any, s: Any, e: Any, weights: Any, labels: Any, whole: Any, far_below: Any,
+    criterion: Any, scale: Any, hist: Any, slots: Any, q: Any, n_parts: Any,
+) -> Any:  # fmt: skip
+    """Two classes: bound the cuts of a column of numbers without sorting it; False where one may reach ``far_below``.
+
+    Inside a group of codes the score is largest at a corner of the parallelogram between "all of class 1 first" and
+    "all of class 0 first", as in `two_classes.two_by_groups`. The record's groups are made of groups of codes.
+    """
+    in_column = I64(slots.group.shape[1] // n_parts)
+    n = I64(columns.n_coarse[f])
+    n_groups = min(in_column, n)
+    if n_groups == 0:
+        return False
+    for b in range(n):
+        hist[b] = 0
+    for i in range(s, e):
+        row = rows[i]
+        hist[columns.coarse[f, row]] += I64(weights[i]) * (1 | (I64(labels[row]) << 32))
+    W = slots.totals[q, 0] + slots.totals[q, 1]
+    A = slots.totals[q, 1]
+    w = I64(0)
+    a = I64(0)
+    new = I64(slots.n_groups[q])
+    for g in range(n_groups):
+        # from the cut before the group, which is -1 in front of all codes, to the cut behind it
+        first = g * n // n_groups
+        upper = _corner(a, w, A, W, whole, criterion, scale)
+        slots.group[q, new + g, 0] = f
+        slots.group[q, new + g, 1] = 0
+        slots.group[q, new + g, 2] = columns.last_fine[f, first - 1] if first > 0 else -1
+        slots.group_left[q, new + g, 0, 0] = w - a
+        slots.group_left[q, new + g, 0, 1] = a
+        last = (g + 1) * n // n_groups
+        for b in range(first, last):
+            hw = hist[b] & 0xFFFFFFFF
+            if hw == 0:
+                continue
+            ha = hist[b] >> 32
+            if columns.refine[f]:
+                upper = max(upper, _corner(a + ha, w + ha, A, W, whole, criterion, scale))
+                upper = max(upper, _corner(a, w + hw - ha, A, W, whole, criterion, scale))
+            w += hw
+            a += ha
+            upper = max(upper, _corner(a, w, A, W, whole, criterion, scale))
+        if upper >= far_below:
+            return False
+        slots.group[q, new + g, 3] = columns.last_fine[f, last - 1]
+        slots.group_left[q, new + g, 1, 0] = w - a
+        slots.group_left[q, new + g, 1, 1] = a
+        slots.group_upper[q, new + g] = upper + (12.0 if criterion == ENTROPY else 0.0)
+    slots.n_groups[q] = new + n_groups
+    return True
 
 
 @kernel
 def measure(
     table: Any,
-    has_missing: Any,
+    columns: Any,
     feature_keys: Any,
     n_candidates: Any,
     rows: Any,
@@ -298,10 +377,13 @@ def measure(
     spare: Any,
     count: Any,
     found: Any,
+    far: Any,
 ) -> None:
     """Make the records of large nodes whose best split is known, but for the codes next to the cut.
 
-    ``rows`` are partitioned: those of a node that go left stand first, up to ``middle``. ``at`` are their slots.
+    ``rows`` are partitioned: those of a node that go left stand first, up to ``middle``. ``at`` are their slots. Of two
+    classes, a column of which no cut can come nearer to the split than ``far`` is bounded without sorting it.
+    ``columns`` are the table's (`search.Columns`).
     """
     p = len(feature_keys)
     places = np.empty(p, np.uint64)
@@ -310,9 +392,12 @@ def measure(
     n_sums = slots.totals.shape[1]
     left = np.zeros(n_sums, np.int64)
     scores = np.empty(slots.rival.shape[1] + 2, np.float64)
+    near = np.empty(len(found), np.float64)
+    hist = np.empty(257, np.int64)
+    two = criterion != ERROR and n_sums == 2
     n_parts = min(n_candidates, p)
     for f in range(p):
-        if has_missing[f]:
+        if columns.has_missing[f]:
             n_parts = 2 * min(n_candidates, p)
             break
     for k in range(len(start)):
@@ -333,7 +418,7 @@ def measure(
             slots.least[q] = min(slots.least[q], I64(label))
             slots.most[q] = max(slots.most[q], I64(label))
         totals = slots.totals[q]
-        score = scores_of(totals, slots.left[q], criterion, scale)[0]
+        score, whole = scores_of(totals, slots.left[q], criterion, scale)
         for f in range(p):
             places[f] = place(select_key[k], feature_keys[f])
         limit = U64(0xFFFFFFFFFFFFFFFF) if n_candidates >= p else nth_place(places, n_candidates, work, members)
@@ -354,15 +439,38 @@ def measure(
                 )
                 upper = max(upper, best)
                 continue
+            if (
+                two
+                and not is_own
+                and not columns.has_missing[f]
+                and group_by_histogram(
+                    columns,
+                    f,
+                    rows,
+                    s,
+                    e,
+                    weights,
+                    labels,
+                    whole,
+                    score - far,
+                    criterion,
+                    scale,
+                    hist,
+                    slots,
+                    q,
+                    n_parts,
+                )
+            ):
+                continue
             own = score if is_own else np.inf
             where = sort_column(table.fine, f, rows[s:e], 0, e - s, U64(32), keys, spare, count)
             if where == 0:
                 continue
             ordered = keys if where == 1 else spare
-            for missing_left in range(2 if has_missing[f] else 1):
+            for missing_left in range(2 if columns.has_missing[f] else 1):
                 rest, own = challenge_by_cuts(
                     table, f, ordered, rows, s, e - s, weights, labels, min_leaf, min_weight, missing_left, own,
-                    criterion, scale, left, found, slots, q, scores, n_parts,
+                    criterion, scale, left, found, near, slots, q, scores, n_parts,
                 )  # fmt: skip
                 upper = max(upper, rest)
         if criterion == ERROR and upper < np.inf:

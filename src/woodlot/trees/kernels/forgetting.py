@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from woodlot.trees.kernels._jit import kernel
-from woodlot.trees.kernels.bounds import entropy_rise, error_rise, gini_rise, group_rise
+from woodlot.trees.kernels.bounds import entropy_rise, error_rise, gini_rise, group_rise, two_class_rise
 from woodlot.trees.kernels.hashing import child_key, mix
 from woodlot.trees.kernels.wide import fixed_xlogx
 
@@ -50,7 +50,7 @@ class Trees(NamedTuple):
     gain: Any
     """float64: score of the split less that of the node, in the code of the labels."""
     slot: Any
-    """int32: record of a large node, -1 without."""
+    """int32: record of a large node, below 0 without."""
     set_at: Any
     """int64: where the set of categories begins, -1 for numbers."""
 
@@ -136,6 +136,11 @@ def scores_of(totals: Any, left: Any, criterion: Any, scale: Any) -> Any:
         w, t = F64(left[0]), F64(left[1])
         r = T - t
         return t * t / w + r * r / (W - w), T * T / W
+    if criterion == GINI and len(totals) == 2:
+        a, b = left[0], left[1]
+        c, d = totals[0] - a, totals[1] - b
+        whole = F64(totals[0] * totals[0] + totals[1] * totals[1]) / F64(totals[0] + totals[1])
+        return F64(a * a + b * b) / F64(a + b) + F64(c * c + d * d) / F64(c + d), whole
     sl = I64(0)
     sr = I64(0)
     sq = I64(0)
@@ -244,6 +249,37 @@ def replay(
             trees.end[other] = e
             score, whole = scores_of(sums[0], sums[1], criterion, scale)
             trees.gain[node] = score - whole
+    return work
+
+
+@kernel
+def look_ahead(
+    gone: Any, drawn: Any, offset: Any, trees: Any, sets: Any, table: Any, most: Any, lost: Any
+) -> Any:  # fmt: skip
+    """Count the rows that each node would lose; returns the rows of all that would have to be looked into.
+
+    These are the inner nodes without a record, and those that lose more than ``most`` rows.
+    """
+    work = I64(0)
+    for t in range(len(offset) - 1):
+        for j in range(len(gone)):
+            if drawn[t, j] == 0:
+                continue
+            node = offset[t]
+            while True:
+                lost[node] += 1
+                if trees.jump[node] == 0:
+                    break
+                if trees.slot[node] < 0:
+                    if lost[node] == 1:
+                        work += trees.count[node]
+                elif lost[node] == most + 1:
+                    work += trees.count[node]
+                left = goes_left(
+                    table, trees.feature[node], gone[j], trees.threshold[node], trees.missing_left[node],
+                    trees.set_at[node], sets,
+                )  # fmt: skip
+                node = node + 1 if left else node + trees.jump[node]
     return work
 
 
@@ -390,6 +426,16 @@ def _let_groups_go(slots: Any, q: Any, table: Any, row: Any, label: Any, w: Any,
         if at_last:
             last[label] -= w
         rise = -np.inf
+        if n_sums == 2:
+            if at_last:
+                rise = two_class_rise(first[label], last[1 - label], w, criterion == ENTROPY)
+            if not at_first:
+                kept = max(slots.totals[q, label] - last[label] - w, 0)
+                others = slots.totals[q, 1 - label] - first[1 - label]
+                rise = max(rise, two_class_rise(kept, others, w, criterion == ENTROPY))
+            upper = slots.group_upper[q, g]
+            slots.group_upper[q, g] = upper + unit * min(rise, most) + 4e-16 * abs(upper)
+            continue
         if at_last:  # some cuts of the group have the row on their left
             for k in range(n_sums):
                 low[k] = first[k]
