@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class RowsForgotten(Ordered):
+class OrderedErasure(Ordered):
     """Rows that a model was told to forget."""
 
     key: bytes = b""
@@ -42,9 +42,9 @@ class Forgetting:
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
-        self.forgotten: dict[str, RowsForgotten] = {}
+        self.forgotten: dict[str, OrderedErasure] = {}
 
-    def forget(self, model: str, tables: Mapping[str, str], label: str, ids: str, as_text: bool) -> RowsForgotten:
+    def forget(self, model: str, tables: Mapping[str, str], label: str, ids: str, as_text: bool) -> OrderedErasure:
         """Begin to have a model grown again without some rows.
 
         Parameters
@@ -65,16 +65,16 @@ class Forgetting:
         wanted = read_ids(ids, as_text)
         if not wanted:
             raise DataError("name the rows by their ids, as in the parties' tables")
-        found = self.forgotten[model] = RowsForgotten()
+        found = self.forgotten[model] = OrderedErasure()
         in_background(found, lambda: self._forget(model, tables, label, wanted, found))
         return found
 
-    def known(self, model: str) -> RowsForgotten | None:
+    def known(self, model: str) -> OrderedErasure | None:
         """What was forgotten of a model, or to make it: the page of the former model is gone when that is done."""
         return self.forgotten.get(model) or next((one for one in self.forgotten.values() if one.job == model), None)
 
     def _forget(
-        self, model: str, tables: Mapping[str, str], label: str, ids: list[object], found: RowsForgotten
+        self, model: str, tables: Mapping[str, str], label: str, ids: list[object], found: OrderedErasure
     ) -> None:
         with self._client() as client:
             federation = ConnectedFederation(client, tables, "keyed-hash", "inner")
@@ -139,7 +139,7 @@ class ForgetPages:
         """The key of the ids in the receipt, to keep apart from it."""
         return _file(self._done(request, model).key.hex() + "\n", f"forgotten-{model[:8]}.key", "text/plain")
 
-    def _done(self, request: Request, model: str) -> RowsForgotten:
+    def _done(self, request: Request, model: str) -> OrderedErasure:
         found = self._pages.acting(request).forgetting.known(model)
         if found is None:
             raise DataError(f"no rows of model {model!r} were forgotten from here since this dashboard has started")
