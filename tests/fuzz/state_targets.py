@@ -116,11 +116,22 @@ class Watcher:
         return lambda *asked: "0" * 32
 
 
+class Forgetter:
+    """Has rows forgotten, in name only."""
+
+    def known(self, model: str) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *asked: None
+
+
 class Doer:
     """Does what a form asks for, in name only."""
 
     user = "alice"
     watching = Watcher()
+    forgetting = Forgetter()
     contributions: dict[str, Any] = {}  # noqa: RUF012 - it stays empty
     evaluations: dict[str, Any] = {}  # noqa: RUF012 - so does this
 

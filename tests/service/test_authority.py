@@ -98,7 +98,7 @@ def test_a_revoked_key_is_never_signed_again(federation: Federation) -> None:
 @pytest.mark.parametrize("days", [0, -1, 3651, 10**7, 10**12])
 def test_no_certificate_outlasts_its_authority(federation: Federation, days: int) -> None:
     made = request(federation.root / "bank", "party", "bank")
-    with pytest.raises(IdentityError, match="days"):
+    with pytest.raises(IdentityError, match=r"\bdays?\b"):
         federation.authority.sign(made, days=days)
     assert federation.authority.issued() == []
 

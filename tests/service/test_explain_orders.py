@@ -65,7 +65,7 @@ def test_rows_are_named_or_selected_and_answers_go_where_they_belong() -> None:
             ExplainOrder(**FIELDS, **wrong, named=True).check()
     with pytest.raises(RemoteProtocolError, match="for the user who orders it"):
         ExplainOrder(**FIELDS, give_answers=False).check()
-    with pytest.raises(RemoteProtocolError, match="its answers are for nobody"):
+    with pytest.raises(RemoteProtocolError, match="returns no predictions"):
         DriftOrder(**FIELDS, give_answers=True).check()
 
 

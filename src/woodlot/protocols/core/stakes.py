@@ -42,7 +42,7 @@ _NUMBERS = """
     Refusal
     ColumnsDescribed CountLeaves CountRows CountSplits ProposeThresholds QuantilesTold
     RowsDescribed UseSchema
-    EndForgetting ForgettingOpened
+    EndForgetting ForgettingOpened RowsFound
     AnswersRated CatalogTold DriftTold ExplainedColumns OwnRowsAnswered RateOwnRows SealedExplanation
     AnswersTaken FederationFacts JobList JobOpened JobStatus ModelList ModelPart OpenJob ReceiptText SubmitJob UseModel
     LinearFit LinearSummary
