@@ -17,6 +17,7 @@ _MASKED = "under masks that follow from the keys of the job"
 _CIPHER = "a key of the job, or ciphertexts under it"
 _TRANSCRIPT = "hash of the public keys of the job"
 _BLAS = "sums by BLAS and exponentials by libm: their last bits are a machine's own"
+_WEIGHTS = f"of a linear model a hash of its weights ({_BLAS}); forests are digested as files"
 _LENGTH = "secret numbers, or what has them: as long as the number is, so one in 256 is a byte shorter"
 _BOTH = "ciphertexts, or masks, of numbers whose last bits are a machine's own"
 _WORDS = "words for people"
@@ -155,7 +156,8 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "JobOpened": {"fingerprint": ("secret", "keyed by a secret of the party")},
     "ModelKept": {"digest": ("secret", "keyed by a secret of the party")},
     "DropModel": {"model": ("drawn", "the name of a job")},
-    "UseModel": {"model": ("drawn", "the name of a job")},
+    "KeepModel": {"forest": ("shape", _WEIGHTS)},
+    "UseModel": {"model": ("drawn", "the name of a job"), "forest": ("shape", _WEIGHTS)},
     "OpenScoring": {"model": ("drawn", "the name of a job")},
     "ScoreBatch": {"sealed": ("drawn", _SEALED)},
     "PredictRows": {"model": ("drawn", "the name of a job"), "files": ("files", "files hold times")},
