@@ -53,7 +53,10 @@ def texts(values: Iterable[Any]) -> Iterator[bytes]:
 
 
 def floats(values: NDArray[Any]) -> Iterator[bytes]:
-    """As float64 and float32, of either byte order, rounded to float32 first, and as decimals."""
+    """As float64 and float32, of either byte order, rounded to float32 first, and as decimals.
+
+    Decimals that are `SHORTEST` at least: 0.30000000000000004 is "0.3" to six digits.
+    """
     values = np.asarray(values, np.float64)
     values = values[np.isfinite(values)]
     for value in values:
@@ -61,9 +64,9 @@ def floats(values: NDArray[Any]) -> Iterator[bytes]:
         for number in (value, single, np.float64(single)):
             yield number.tobytes()
             yield number.tobytes()[::-1]
-        yield repr(float(value)).encode()
-        yield repr(float(single)).encode()
-        yield f"{value:.6g}".encode()
+        for decimals in (repr(float(value)), repr(float(single)), f"{value:.6g}"):
+            if len(decimals) >= SHORTEST:
+                yield decimals.encode()
 
 
 def integers(values: Iterable[int]) -> Iterator[bytes]:

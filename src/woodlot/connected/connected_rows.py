@@ -284,8 +284,14 @@ class ConnectedRowFederation(ConnectedFederation):
         weight: str | None = None,
         here: Callable[[RowFederation], ErasureReceipt],
         keep: Callable[[GrownForest, Account, AnyFederation, ErasureReceipt], None],
+        only_here: bool = False,
     ) -> ErasureReceipt:
         """Have rows of a whole forest forgotten."""
+        if only_here:
+            raise DataError(
+                "identity and prove are for clients in this process: between organisations the coordinator and all "
+                "parties sign the receipt, and the forest is grown without the rows in any case"
+            )
         facts = self.client.model(model_of(forest)).facts
         order, key = self.forget_rows_order(facts, ids, _named(label), weight)
         self.run(order)

@@ -63,14 +63,10 @@ def forget_rows(
         become_forest(changed, model, changed.forest_, replace(training, federation=rest))
         _become(model, changed, receipt)
 
-    if not isinstance(training.federation, RowFederation) and (identity is not None or prove):
-        raise DataError(
-            "identity and prove are for clients in this process: between organisations the coordinator and all parties "
-            "sign the receipt, and the forest is grown without the rows in any case"
-        )
     return training.federation.forget_rows(
-        model.forest_, ids, training.label, weight=training.weight, here=here, keep=keep
-    )
+        model.forest_, ids, training.label, weight=training.weight, here=here, keep=keep,
+        only_here=identity is not None or prove,
+    )  # fmt: skip
 
 
 def _forget_here(

@@ -613,6 +613,7 @@ class AnyFederation(ABC):
         weight: str | None = None,
         here: Callable[[RowFederation], ErasureReceipt],
         keep: Callable[[GrownForest, Account, AnyFederation, ErasureReceipt], None],
+        only_here: bool = False,
     ) -> ErasureReceipt:
         """Take rows out of a whole forest that was grown on this federation.
 
@@ -622,6 +623,8 @@ class AnyFederation(ABC):
             The forest, the ids of the rows, and the columns of the training.
         here, keep
             As for ``take_out_client``.
+        only_here
+            Whether something was asked for that there is in one process only: an own identity, or a proof.
         """
         raise DataError(_NEEDS_ROWS)
 

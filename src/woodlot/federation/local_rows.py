@@ -365,6 +365,7 @@ class RowFederation(Federation):
         weight: str | None = None,
         here: Callable[[RowFederation], ErasureReceipt],
         keep: Callable[[GrownForest, Account, AnyFederation, ErasureReceipt], None],
+        only_here: bool = False,
     ) -> ErasureReceipt:
         """Take rows out of a forest in this process."""
         return here(self)

@@ -227,7 +227,7 @@ def forest_id_of(forest: CoordinatorForest) -> str:
     """Two forests of the same shape are not the same: owners, gains and answers count too."""
     digest = hashlib.sha256()
     for array in _pack_coordinator(forest, {})[1].values():
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     if forest.leaves.link != "mean":
         digest.update(forest.leaves.link.encode())
     return digest.hexdigest()
