@@ -38,6 +38,7 @@ from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
 from woodlot.metrics.resampling import Resampling
 from woodlot.metrics.summaries import Summary
 from woodlot.privacy.accounting import Spend
+from woodlot.runtime.journal import Journal
 
 Rows = Stage[ConnectedRowFederation]
 
@@ -131,19 +132,25 @@ def test_other_methods_survive_deaths_too(stage: Rows, model: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "place"),  # in the middle of a sum of growth
+    ("model", "sum_of_growth"),
     [
-        (wl.HorizontalForestClassifier(3, max_depth=3, random_state=0, spare_after=0.2, quorum=3), 20),
-        (private_forest(20.0, spare_after=0.2, quorum=3), 13),
+        (wl.HorizontalForestClassifier(3, max_depth=3, random_state=0, spare_after=0.2, quorum=3), "CountCells"),
+        (private_forest(20.0, spare_after=0.2, quorum=3), "SumGradients"),
     ],
     ids=["lossless", "private"],
 )
-def test_a_hospital_that_is_away_for_good_does_not_stop_the_others(tmp_path: Path, model: Any, place: int) -> None:
+def test_a_hospital_that_is_away_for_good_does_not_stop_the_others(
+    tmp_path: Path, model: Any, sum_of_growth: str
+) -> None:
     names = (*HOSPITALS, "dora")
     world = hospitals(tmp_path, {name: patients(k + 1) for k, name in enumerate(names)})
     with ThreadPoolExecutor(1) as pool, processes(world) as running:
         running.wait_connected()
         with rows_of(world) as user:
+            undisturbed = user.run(user.train_rows_order(model.make_plan(), LABEL, {})).job
+            with closing(Journal.read(running.journal("dora"))) as journal:
+                asked = [r.kind for r in journal.job(undisturbed).records() if r.receiver == "dora"]
+            place = asked.index(sum_of_growth) + 1
             order = user.train_rows_order(model.make_plan(), LABEL, {})
             with running.halt("dora", order.job, {place}) as halt:
                 end = pool.submit(lambda: user.client.finish(user.client.submit(order).job))
