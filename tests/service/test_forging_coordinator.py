@@ -8,8 +8,7 @@ from pathlib import Path
 import forger
 import pytest
 from hospitals import HOSPITALS, LABEL, RATED_POLICY, hospitals, rows_of
-from processes import Processes
-from small_jobs import COORDINATOR
+from processes import Processes, deviating
 
 import woodlot as wl
 from woodlot.service.client import JobFailed
@@ -17,14 +16,8 @@ from woodlot.service.client import JobFailed
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Processes]:
-    services = Processes(hospitals(tmp_path, policy=RATED_POLICY))
-    services.scripts[COORDINATOR] = (forger.__file__, {})
-    try:
-        services.start()
-        services.wait_connected()
+    with deviating(hospitals(tmp_path, policy=RATED_POLICY), forger.__file__) as services:
         yield services
-    finally:
-        services.close()
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import reopener
-from processes import Processes, small_tables
-from small_jobs import COORDINATOR, user_of
+from processes import Processes, deviating, small_tables
+from small_jobs import user_of
 from world import PROTECTS, TRUSTED, World
 
 import woodlot as wl
@@ -42,14 +42,8 @@ def running(tmp_path: Path) -> Iterator[Processes]:
     world.key_members(RIGHTS)
     deviation = tmp_path / "deviation"
     deviation.write_text("")
-    services = Processes(world)
-    services.scripts[COORDINATOR] = (reopener.__file__, {reopener.SETTING: str(deviation)})
-    try:
-        services.start()
-        services.wait_connected()
+    with deviating(world, reopener.__file__, {reopener.SETTING: str(deviation)}) as services:
         yield services
-    finally:
-        services.close()
 
 
 @pytest.mark.slow
