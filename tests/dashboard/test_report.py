@@ -18,18 +18,23 @@ from woodlot.exceptions import DataError, ReceiptError
 from woodlot.identity.authority import Authority
 from woodlot.identity.identity import Identity
 from woodlot.identity.receipts import FreshKey, MemberKey, now
-from woodlot.identity.signed_page import MARK, SignedPage, is_report
+from woodlot.identity.signed_page import MARK, PURPOSE, SIGNER, SignedPage, is_report
 from woodlot.identity.throwaway import make_identities
 from woodlot.jobs import every_message  # noqa: F401 - so that all messages are known
 from woodlot.runtime.audit import DisclosureRow
 
-PAGE = f"<html>{MARK.format(now())}<p>all is well</p></html>\n"
+
+def page_of(name: str, role: str = "party") -> str:
+    return f"<html>{MARK.format(now())}<dl>{SIGNER.format(name, role)}</dl><p>all is well</p></html>\n"
+
+
+PAGE = page_of("bank")
 
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
     root = tmp_path_factory.mktemp("members")
-    roles = {"coordinator": "coordinator", "bank": "party", "alice": "user"}
+    roles = {"coordinator": "coordinator", "bank": "party", "shop": "party", "alice": "user"}
     make_identities(Authority.create(root / "ours", "ours", days=2), root, roles)
     make_identities(Authority.create(root / "theirs", "theirs", days=2), root / "other", {"coordinator": "coordinator"})
     found = {name: Identity.load(root / name / "identity") for name in roles}
@@ -38,18 +43,40 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
 
 def test_who_may_sign(members: dict[str, Identity], tmp_path: Path) -> None:
     ours = members["bank"].authority
-    for name in ("coordinator", "bank"):
+    for name, role in (("coordinator", "coordinator"), ("bank", "party")):
         file = tmp_path / f"{name}.html"
-        file.write_bytes(SignedPage.make(PAGE, MemberKey(members[name])).to_bytes())
+        file.write_bytes(SignedPage.make(page_of(name, role), MemberKey(members[name])).to_bytes())
         assert is_report(file)
         assert name in SignedPage.load(file).verify(ours).signer
     for name in ("alice", "stranger"):
         with pytest.raises(ReceiptError):
-            SignedPage.make(PAGE, MemberKey(members[name])).verify(ours)
+            SignedPage.make(page_of(members[name].name), MemberKey(members[name])).verify(ours)
     fresh = SignedPage.make(PAGE, FreshKey())
     assert not fresh.verify().vouched
     with pytest.raises(ReceiptError, match="without certificate"):
         fresh.verify(ours)
+
+
+@pytest.mark.parametrize(
+    ("by", "name", "role"),
+    [("shop", "bank", "party"), ("bank", "coordinator", "coordinator"), ("coordinator", "coordinator", "party")],
+)
+def test_nobody_signs_in_anothers_name(members: dict[str, Identity], by: str, name: str, role: str) -> None:
+    """Each is a member that may sign reports of its own."""
+    forged = SignedPage.make(page_of(name, role), MemberKey(members[by]))
+    forged.verify()  # by whose key, without the authority, nobody says
+    with pytest.raises(ReceiptError, match=f"says that it is by {role} '{name}', and .* '{by}' has signed it"):
+        forged.verify(members["bank"].authority)
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_page_says_once_who_signs_it(members: dict[str, Identity], times: int) -> None:
+    page = PAGE.replace(SIGNER.format("bank", "party"), SIGNER.format("bank", "party") * times)
+    with pytest.raises(ReceiptError, match="who signs it"):
+        SignedPage.make(page, MemberKey(members["bank"]))
+    signed = SignedPage(page.encode(), MemberKey(members["bank"]).signed(page.encode(), PURPOSE))
+    with pytest.raises(ReceiptError, match="does not say once when"):
+        SignedPage.parse(signed.to_bytes())
 
 
 SIGNED = SignedPage.make(PAGE, FreshKey()).to_bytes()

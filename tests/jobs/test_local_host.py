@@ -116,7 +116,8 @@ def row_parts(fed: wl.Federation, *parties: str) -> dict[str, Any]:
 def test_a_forest_over_rows_is_grown_used_and_left() -> None:
     fed = wl.Federation.local({n: patients(k + 1) for k, n in enumerate(HOSPITALS)}, id="id", layout="rows")
     trained = fed.run(TrainRowsOrder(**row_parts(fed, *HOSPITALS), plan=ROW_PLAN, settings="{}"))
-    scored = fed.run(PredictRowsOrder(**row_parts(fed, *HOSPITALS), model=trained.job))
+    named = {"model": trained.job, "forest": fed.host.store.model_facts(trained.job).whole}
+    scored = fed.run(PredictRowsOrder(**row_parts(fed, *HOSPITALS), **named))
     assert scored.rows == dict.fromkeys(HOSPITALS, 60)
     assert all(score > 0.6 for score in scored.scores.values())
     plan = msgspec.structs.replace(ROW_PLAN, allow_two=True)

@@ -310,6 +310,11 @@ def clinics(root: Path) -> Iterator[Bench]:
         yield bench
 
 
+def named(bench: Bench, model: str) -> dict[str, str]:
+    """How an order names a whole forest."""
+    return {"model": model, "forest": str(bench.coordinator.model_facts(model).whole)}
+
+
 def rows_order(bench: Bench, plan: Any, parties: Sequence[str] = PARTIES, **about: Any) -> TrainRowsOrder:
     """An order of the clinics to grow a forest, or to have one of them leave it."""
     fields = bench.fields_of(dict.fromkeys(parties, Part(table=TABLE, label=LABEL)))
@@ -336,8 +341,8 @@ def recorded_rows(root: Path) -> Iterator[Recorded]:
         plays = {
             "train-rows": play(bench, rows_order(bench, CollaborativePlan(**ROWS, allow_two=True))),
             "train-rows alone": trained,
-            "predict-rows": play(bench, PredictRowsOrder(**fields, model=trained.job)),
-            "evaluate-rows": play(bench, EvaluateRowsOrder(**reported, model=trained.job, allow_two=True)),
+            "predict-rows": play(bench, PredictRowsOrder(**fields, **named(bench, trained.job))),
+            "evaluate-rows": play(bench, EvaluateRowsOrder(**reported, **named(bench, trained.job), allow_two=True)),
             "revoke-rows": play(bench, rows_order(bench, local, ("bank",), model=trained.job, leaver="shop")),
             "forget-rows": play(bench, forget_rows_order(bench, play(bench, rows_order(bench, local)).job)),
         }

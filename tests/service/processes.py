@@ -267,6 +267,19 @@ def processes(world: World, **options: Any) -> Iterator[Processes]:
         running.close()
 
 
+@contextmanager
+def deviating(world: World, script: str, environment: Mapping[str, str] = {}) -> Iterator[Processes]:
+    """The services of a world, all connected, of which the coordinator runs a script first; ended at the end."""
+    running = Processes(world)
+    running.scripts[COORDINATOR] = (script, environment)
+    try:
+        running.start()
+        running.wait_connected()
+        yield running
+    finally:
+        running.close()
+
+
 # --- the mother process ---
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hospitals import LABEL, TABLE
-from party_bench import ROWS, Bench, Recorded, clinics, play, recorded_jobs, recorded_others, rows_order
+from party_bench import ROWS, Bench, Recorded, clinics, named, play, recorded_jobs, recorded_others, rows_order
 from processes import small_tables
 from small_jobs import PARTIES, PLAN
 
@@ -374,16 +374,17 @@ def test_a_plan_for_two_is_for_those_who_allow_it(allowed: bool) -> None:
 
 
 def test_one_forest_is_scored_at_a_party(rows_bench: Bench) -> None:
-    bench, files = rows_bench, []
+    bench, models, files = rows_bench, [], []
     for seed in (1, 2):
         trained = play(bench, rows_order(bench, LocalPlan(**ROWS | {"seed": seed})))
+        models.append(trained.job)
         files.append(bench.coordinator.model_files(trained.job)[0])
     fields = bench.fields_of({"bank": Part(table=TABLE, label=LABEL)})
-    order = PredictRowsOrder(**fields, model="0" * 32)
+    order = PredictRowsOrder(**fields, **named(bench, models[0]))
     job = bench.job("bank", order.job)
     job.handle(bench.opening(order))
     one, another = (
-        PredictRows(model="0" * 32, files={name: np.frombuffer(data, np.uint8) for name, data in some.items()})
+        PredictRows(model=models[0], files={name: np.frombuffer(data, np.uint8) for name, data in some.items()})
         for some in files
     )
     home = bench.homes["bank"]

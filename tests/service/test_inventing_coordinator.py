@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from processes import Processes, small_tables
+from processes import Processes, deviating, small_tables
 from small_jobs import COORDINATOR, PLAN, train_order, user_of
 from world import World
 
@@ -26,14 +26,8 @@ def running(tmp_path: Path) -> Iterator[Processes]:
     world = World(tmp_path, small_tables(ROWS))
     for own in world.settings.values():
         own["policy"]["min_samples_leaf"] = LEAF
-    services = Processes(world)
-    services.scripts[COORDINATOR] = (inventor.__file__, {})
-    try:
-        services.start()
-        services.wait_connected()
+    with deviating(world, inventor.__file__) as services:
         yield services
-    finally:
-        services.close()
 
 
 def test_a_party_refuses_splits_that_a_coordinator_invents(running: Processes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,17 @@ import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from forger import a_class_renamed, made_up, one_class_more, other_answers, other_thresholds
 from hospitals import LABEL, TABLE
-from party_bench import ROWS, Bench, clinics, play, rows_order
+from party_bench import ROWS, Bench, clinics, named, play, rows_order
 from small_jobs import PARTIES
 
-from woodlot.exceptions import PolicyError, RemoteProtocolError
+from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs.evaluate.pooled_messages import AnswerOwnRows, CountScores, RateOwnRows
 from woodlot.jobs.evaluate.report_seal import new_report_key
 from woodlot.jobs.kind import CoordinatorHost, kind_of
 from woodlot.jobs.orders import Part
+from woodlot.jobs.row_job_messages import PredictRows
 from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder, PredictRowsOrder
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.rows.local_forests import LocalPlan
@@ -40,7 +43,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def evaluated(bench: Bench, model: str, change: Change, **options: Any) -> Any:
     """Run an evaluation in which the coordinator says something else to some party."""
     parts = {p: Part(table=TABLE, label=LABEL, key=new_report_key()) for p in PARTIES}
-    order = EvaluateRowsOrder(**bench.fields_of(parts), model=model, allow_two=True, **options)
+    order = EvaluateRowsOrder(**bench.fields_of(parts), **named(bench, model), allow_two=True, **options)
     jobs = {p: bench.job(p, order.job) for p in PARTIES}
     protocol = kind_of(order).protocol(order, bench.opening(order), CoordinatorHost(bench.coordinator, 1))
     replies: Any = None
@@ -53,18 +56,29 @@ def evaluated(bench: Bench, model: str, change: Change, **options: Any) -> Any:
         replies = {p: decode(encode(jobs[p].handle(decode(encode(message))))) for p, message in asked.items()}
 
 
-def test_who_brings_one_party_another_forest_gets_no_sum(bench: Bench) -> None:
+def test_who_brings_one_party_another_message_gets_no_sum(bench: Bench) -> None:
+    """The same forest, with a file more: whatever differs, the masks do not cancel."""
+    model = play(bench, rows_order(bench, LocalPlan(**ROWS))).job
+
+    def exchanged(party: str, message: Message) -> Message:
+        if isinstance(message, AnswerOwnRows) and party == "shop":
+            return msgspec.structs.replace(message, files=message.files | {"more": np.zeros(1, np.uint8)})
+        return message
+
+    assert evaluated(bench, model, lambda _, message: message).sums.size > 3
+    with pytest.raises(RemoteProtocolError, match="the sum is not one of these clients' numbers"):
+        evaluated(bench, model, exchanged)
+
+
+def test_another_forest_of_the_coordinators_is_refused(bench: Bench) -> None:
     first, second = (play(bench, rows_order(bench, LocalPlan(**ROWS | {"seed": seed}))).job for seed in (1, 2))
     files, _ = bench.coordinator.model_files(second)
     other = {name: np.frombuffer(data, np.uint8) for name, data in files.items()}
 
     def exchanged(party: str, message: Message) -> Message:
-        if isinstance(message, AnswerOwnRows) and party == "shop":
-            return msgspec.structs.replace(message, files=other)
-        return message
+        return msgspec.structs.replace(message, files=other) if isinstance(message, AnswerOwnRows) else message
 
-    assert evaluated(bench, first, lambda _, message: message).sums.size > 3
-    with pytest.raises(RemoteProtocolError, match="the sum is not one of these clients' numbers"):
+    with pytest.raises(RemoteProtocolError, match="brought another forest"):
         evaluated(bench, first, exchanged)
 
 
@@ -129,7 +143,7 @@ def test_a_refusal_in_the_opening_counts_no_evaluation(bench: Bench) -> None:
 def score_at(bench: Bench, model: str, party: str) -> tuple[int, float]:
     """The rows of a clinic, and the share of them that is predicted right."""
     fields = bench.fields_of(dict.fromkeys(PARTIES, Part(table=TABLE, label=LABEL)))
-    outcome = play(bench, PredictRowsOrder(**fields, model=model)).outcome
+    outcome = play(bench, PredictRowsOrder(**fields, **named(bench, model))).outcome
     return outcome.rows[party], outcome.scores[party]
 
 
@@ -178,3 +192,55 @@ def test_a_score_of_few_rows_is_refused_before_anything_is_spent(bench: Bench) -
         score_at(bench, model, "bank")
     bench.change_policy("bank", min_evaluation_rows=1)
     score_at(bench, model, "bank")  # of up to 1,000 rows that the day allows, none was taken
+
+
+# --- forests that the coordinator has made up ---
+
+
+@pytest.mark.parametrize("change", [other_thresholds, other_answers, one_class_more, a_class_renamed])
+def test_a_forest_that_was_not_ordered_is_refused_by_every_client(bench: Bench, change: Any) -> None:
+    """One forest for all, so that sums would have come of it; and nothing is counted, answered or kept."""
+    model = play(bench, rows_order(bench, LocalPlan(**ROWS))).job
+    files, _ = bench.coordinator.model_files(model)
+    brought = made_up(files, change)
+    bench.change_policy("bank", evaluations_per_day=1)
+
+    def forged(_: str, message: Message) -> Message:
+        return msgspec.structs.replace(message, files=brought) if isinstance(message, AnswerOwnRows) else message
+
+    with pytest.raises(RemoteProtocolError, match="brought another forest"):
+        evaluated(bench, model, forged)
+    for scored in (LABEL, None):
+        fields = bench.fields_of({"bank": Part(table=TABLE, label=scored)})
+        order = PredictRowsOrder(**fields, **named(bench, model))
+        job = bench.job("bank", order.job)
+        job.handle(bench.opening(order))
+        with pytest.raises(RemoteProtocolError, match="brought another forest"):
+            job.handle(PredictRows(model=model, files=brought))
+        assert not (bench.world.root / "bank" / "state" / "answers" / f"{order.job}.parquet").exists()
+    evaluated(bench, model, lambda _, message: message)  # the one of the day
+
+
+def test_a_refusal_tells_nothing_of_which_classes_a_client_has(bench: Bench) -> None:
+    """Lists of classes that the coordinator tries, with and without those of the client: one and the same refusal."""
+    model = play(bench, rows_order(bench, LocalPlan(**ROWS))).job
+    files, _ = bench.coordinator.model_files(model)
+    told = set()
+    for change in (one_class_more, a_class_renamed):
+        brought = made_up(files, change)
+
+        def forged(_: str, message: Message, brought: Any = brought) -> Message:
+            return msgspec.structs.replace(message, files=brought) if isinstance(message, AnswerOwnRows) else message
+
+        with pytest.raises(RemoteProtocolError) as refused:
+            evaluated(bench, model, forged)
+        told.add(re.sub(r"fingerprint \w+", "", str(refused.value)))
+    assert len(told) == 1
+
+
+def test_an_order_that_names_no_forest_is_refused(bench: Bench) -> None:
+    model = play(bench, rows_order(bench, LocalPlan(**ROWS))).job
+    for kind, key in ((PredictRowsOrder, {}), (EvaluateRowsOrder, {"key": new_report_key()})):
+        order = kind(**bench.fields_of(dict.fromkeys(PARTIES, Part(table=TABLE, label=LABEL, **key))), model=model)
+        with pytest.raises(DataError, match="does not name the fingerprint of its forest"):
+            bench.job("bank", order.job).handle(bench.opening(order))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hospitals import LABEL, TABLE
-from party_bench import ROWS, Bench, clinics, play, rows_order
+from party_bench import ROWS, Bench, clinics, named, play, rows_order
 from small_jobs import PARTIES, PLAN
 
 from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
@@ -56,14 +56,16 @@ def test_rows_that_are_not_predicted_are_not_spent(clinic_bench: Bench) -> None:
     bench = clinic_bench
     trained = play(bench, rows_order(bench, LocalPlan(**ROWS)))
     files = bench.coordinator.model_files(trained.job)[0]
-    message = PredictRows(model="0" * 32, files={name: np.frombuffer(data, np.uint8) for name, data in files.items()})
+    message = PredictRows(
+        model=trained.job, files={name: np.frombuffer(data, np.uint8) for name, data in files.items()}
+    )
     path = bench.world.root / "bank" / f"{TABLE}.parquet"
     table = pq.read_table(path)
     bench.change_policy("bank", predictions_per_day=table.num_rows)
     labels = table.column(LABEL).to_pylist()
     pq.write_table(table.set_column(4, LABEL, pa.array([None, *labels[1:]])), path)
     for label in (LABEL, LABEL, None):  # the day's rows are enough for one order
-        order = PredictRowsOrder(**alone(bench, table=TABLE, label=label), model="0" * 32)
+        order = PredictRowsOrder(**alone(bench, table=TABLE, label=label), **named(bench, trained.job))
         job = bench.job("bank", order.job)
         job.handle(bench.opening(order))
         kept = bench.world.root / "bank" / "state" / "answers" / f"{order.job}.parquet"

@@ -35,6 +35,8 @@ from woodlot.jobs.orders import Part, PredictOrder
 from woodlot.jobs.policy import Policy
 from woodlot.privacy.accounting import total_epsilon
 from woodlot.protocols.rows.methods import METHODS
+from woodlot.protocols.rows.whole_forest import HOLDER
+from woodlot.protocols.vertical.files import whole_forest_id
 from woodlot.service.client import JobFailed
 
 KIND: dict[str, Any] = {
@@ -101,6 +103,22 @@ def test_a_model_is_kept_fetched_exported_and_used_by_every_party(world: World, 
     seen_by_coordinator = CoordinatorView(world.coordinator_config())  # as the dashboard shows it
     assert {line.name: line.n_columns for line in seen_by_coordinator.parties()} == dict.fromkeys(HOSPITALS, 3)
     seen_by_coordinator.store.close()
+
+
+def test_an_order_names_the_forest_that_its_user_has(world: World) -> None:
+    """The same fingerprint of the fitted model, of its name, and of a model that an earlier version has grown."""
+    with rows_of(world) as federation:
+        model = wl.LocalForestsClassifier(3, random_state=4).fit(federation, y=LABEL)
+        name = str(model.forest_.model)
+        orders = [federation.predict_rows_order(known) for known in (model.forest_, name)]
+        assert orders[0].forest == whole_forest_id(model.forest_.coordinator, model.forest_.parts[HOLDER])
+        path = world.root / "coordinator" / "state" / "models" / name / "facts.json"
+        facts = msgspec.json.decode(path.read_bytes())
+        assert facts.pop("whole") == orders[0].forest
+        path.write_bytes(msgspec.json.encode(facts))
+        assert federation.client.find_model(name).whole is msgspec.UNSET
+        orders.append(federation.predict_rows_order(name))
+    assert {(order.model, order.forest) for order in orders} == {(name, orders[0].forest)}
 
 
 def test_a_secret_of_each_party_draws_the_rows_of_trees(world: World) -> None:

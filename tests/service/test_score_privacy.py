@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hospitals import HOSPITALS, LABEL, TABLE, charges_of, extra_trees, hospitals, rows_of, uses_of
-from party_bench import ROWS, clinics, play, rows_order
+from party_bench import ROWS, clinics, named, play, rows_order
 from processes import Processes, processes
 from world import World
 
@@ -146,7 +146,7 @@ def test_the_noise_of_a_score_is_drawn_and_paid_once(tmp_path: Path) -> None:
     with clinics(tmp_path) as bench, Journal(tmp_path / "bank.sqlite", durable=False) as journal:
         trained = play(bench, rows_order(bench, LocalPlan(**ROWS)))
         fields = bench.fields_of({"bank": Part(table=TABLE, label=LABEL)})
-        order = PredictRowsOrder(**fields, model=trained.job, score_epsilon=1.0)
+        order = PredictRowsOrder(**fields, **named(bench, trained.job), score_epsilon=1.0)
         files = bench.coordinator.model_files(trained.job)[0]
         brought = {name: np.frombuffer(data, np.uint8) for name, data in files.items()}
         question = codec.encode(PredictRows(model=trained.job, files=brought))
@@ -183,7 +183,7 @@ def test_a_score_with_noise_takes_any_label(tmp_path: Path) -> None:
         labels = [None, "unheard of", *table[LABEL].to_pylist()[2:]]
         pq.write_table(table.set_column(4, LABEL, pa.array(labels)), path)
         fields = bench.fields_of({"bank": Part(table=TABLE, label=LABEL)})
-        order = PredictRowsOrder(**fields, model=trained.job, score_epsilon=50.0)
+        order = PredictRowsOrder(**fields, **named(bench, trained.job), score_epsilon=50.0)
         job = bench.job("bank", order.job)
         job.handle(bench.opening(order))
         told = job.handle(PredictRows(model=trained.job, files=brought))

@@ -222,7 +222,7 @@ def _predict_rows(
     """Every party predicts its own rows."""
     from woodlot.connected.connected_rows import ConnectedRowFederation
 
-    order = ConnectedRowFederation(client, tables).predict_rows_order(forest.model, score, score_epsilon)
+    order = ConnectedRowFederation(client, tables).predict_rows_order(forest, score, score_epsilon)
     facts = client.submit(order)
     if detach:
         detached(facts, access, as_json=as_json)

@@ -16,12 +16,14 @@ from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
 from woodlot.protocols.linear.linear_files import load_linear
 from woodlot.protocols.linear.linear_model import FittedLinear
-from woodlot.protocols.vertical.files import load_parts, write_files
+from woodlot.protocols.rows.whole_forest import HOLDER
+from woodlot.protocols.vertical.files import load_parts, whole_forest_id, write_files
 from woodlot.protocols.vertical.out_of_bag import OutOfBagCurve
 from woodlot.runtime.audit import Account
 
 if TYPE_CHECKING:
-    from woodlot.jobs.job_messages import ModelPart
+    from woodlot.jobs.job_messages import ModelFacts, ModelPart
+    from woodlot.service.client import Client
 
 
 @contextmanager
@@ -77,3 +79,21 @@ def model_of(forest: GrownForest | FittedLinear) -> str:
     if forest.model is None:
         raise DataError("this model was not grown on a connected federation: its parties keep no part of it")
     return forest.model
+
+
+def ordered_forest(client: Client, model: str | ModelFacts | GrownForest) -> dict[str, str]:
+    """What an order says of a whole forest: its name at the coordinator, and its fingerprint.
+
+    Of a forest that is at hand the fingerprint is computed. Of one by its name it is what the coordinator tells, or,
+    where it has grown under an earlier version, that of the forest which the coordinator gives to who has ordered it.
+    """
+    if isinstance(model, str):
+        model = client.find_model(model)
+    if not isinstance(model, GrownForest):
+        if isinstance(model.whole, str):
+            return {"model": model.model, "forest": model.whole}
+        model, _ = whole_grown_forest(client.model(model.model))
+    part = model.parts.get(HOLDER)
+    if part is None:
+        raise DataError("this model was grown over columns of different parties: connect with layout='columns'")
+    return {"model": model_of(model), "forest": whole_forest_id(model.coordinator, part)}

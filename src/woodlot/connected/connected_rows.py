@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 import msgspec
 import numpy as np
 
-from woodlot.connected.connected_models import model_of, whole_grown_forest
+from woodlot.connected.connected_models import model_of, ordered_forest, whole_grown_forest
 from woodlot.connected.federation import ConnectedFederation, InFolds
 from woodlot.connected.forgotten_rows import check_named
 from woodlot.exceptions import DataError, RemoteProtocolError
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder, PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
     from woodlot.protocols.rows.row_messages import Task
     from woodlot.service.client import Client
+
+    Forest: TypeAlias = str | ModelFacts | GrownForest
 
 
 class ConnectedRowFederation(ConnectedFederation):
@@ -163,7 +165,7 @@ class ConnectedRowFederation(ConnectedFederation):
         return ForgetRowsOrder(**self.order_fields(parts), model=model.model), key
 
     def evaluate_rows_order(
-        self, model: str, label: str, bootstrap: Resampling, *, allow_two: bool = False
+        self, model: Forest, label: str, bootstrap: Resampling, *, allow_two: bool = False
     ) -> tuple[EvaluateRowsOrder, dict[str, bytes]]:
         """An order to have every party rate a whole forest on its own rows; and the keys of what they tell."""
         from woodlot.jobs.evaluate.report_seal import new_report_key
@@ -174,10 +176,11 @@ class ConnectedRowFederation(ConnectedFederation):
         fields = self.order_fields({p: self.part(p, label=label, key=key) for p, key in keys.items()})
         plan = BootstrapPlan(bootstrap.n_bootstrap, bootstrap.confidence, bootstrap.seed)
         fields |= self._row_fields(label)
-        return EvaluateRowsOrder(**fields, model=model, bootstrap=plan, allow_two=allow_two), keys
+        fields |= ordered_forest(self.client, model)
+        return EvaluateRowsOrder(**fields, bootstrap=plan, allow_two=allow_two), keys
 
     def predict_rows_order(
-        self, model: str, label: str | None = None, score_epsilon: float | None = None
+        self, model: Forest, label: str | None = None, score_epsilon: float | None = None
     ) -> PredictRowsOrder:
         """An order to have every party predict its rows and keep the answers; with a label it scores them, too."""
         from woodlot.jobs.rows.rows_orders import PredictRowsOrder
@@ -186,7 +189,8 @@ class ConnectedRowFederation(ConnectedFederation):
             if label is None:
                 raise DataError("score_epsilon is for a score: name the column of the labels, too")
             check_epsilon(score_epsilon)
-        return PredictRowsOrder(**self._parts(self.parties, label), model=model, score_epsilon=score_epsilon)
+        fields = self._parts(self.parties, label) | ordered_forest(self.client, model)
+        return PredictRowsOrder(**fields, score_epsilon=score_epsilon)
 
     # --- as every federation, for the estimators; see `AnyFederation` ---
 
@@ -235,9 +239,7 @@ class ConnectedRowFederation(ConnectedFederation):
         """Have every party rate a whole forest on its own rows; ``allow_two``: also where there are two of them."""
         if not isinstance(y, str) or not isinstance(fitted, GrownForest):
             raise DataError("on a connected federation y names the labels, which only their party sees: y='column'")
-        order, keys = self.evaluate_rows_order(
-            model_of(fitted), y, bootstrap, allow_two=bool(options.get("allow_two", False))
-        )
+        order, keys = self.evaluate_rows_order(fitted, y, bootstrap, allow_two=bool(options.get("allow_two", False)))
         return read_rows_report(self.run(order), keys, fitted.coordinator.classes, bootstrap)
 
     def grow(
@@ -300,13 +302,16 @@ class ConnectedRowFederation(ConnectedFederation):
         keep(*whole_grown_forest(self.client.model(order.job)), self, receipt)
         return receipt
 
-    def predict_rows(self, model: str, label: str | None = None, *, score_epsilon: float | None = None) -> JobFacts:
+    def predict_rows(
+        self, model: str | GrownForest, label: str | None = None, *, score_epsilon: float | None = None
+    ) -> JobFacts:
         """Have every party predict its own rows and keep the answers beside its ids, under ``answers/JOB.parquet``.
 
         Parameters
         ----------
-        model : str
-            The model's id at the coordinator, such as ``model.forest_.model``.
+        model : GrownForest or str
+            The forest, as ``model.forest_``: parties refuse any other that the coordinator may bring. Or its id there,
+            such as ``model.forest_.model``: which forest that is, the coordinator tells.
         label : str, optional
             A column of every party's, with which it scores the answers.
         score_epsilon : float, optional

@@ -79,7 +79,7 @@ def _over_rows(client: Client, asked: Asked, run: Run) -> tuple[Order, Summary]:
     part = ConnectedRowFederation(client, asked.tables)
     if asked.held_out is not None:
         part = part.split(asked.held_out.share, seed=asked.held_out.seed)[1]
-    order, keys = part.evaluate_rows_order(asked.model.model, asked.label, asked.resampling, allow_two=asked.allow_two)
+    order, keys = part.evaluate_rows_order(asked.model, asked.label, asked.resampling, allow_two=asked.allow_two)
     return order, read_rows_report(run(part, order), keys, asked.model.classes, asked.resampling)
 
 

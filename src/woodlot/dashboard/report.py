@@ -19,7 +19,7 @@ from woodlot.dashboard.views import CoordinatorView, StateView, estimator_settin
 from woodlot.exceptions import DataError
 from woodlot.identity.certificates import fingerprint, public_key
 from woodlot.identity.receipts import MemberKey, now
-from woodlot.identity.signed_page import MARK, SignedPage
+from woodlot.identity.signed_page import MARK, SIGNER, SignedPage
 from woodlot.jobs.job_messages import JobFacts
 from woodlot.jobs.kind import outcome_of
 from woodlot.privacy.claims import claim_in_words
@@ -132,9 +132,12 @@ def _signed(
     view: CoordinatorView | PartyView, role: str, period: Period, templates: Environment, **facts: Any
 ) -> SignedPage:
     made = now()
+    name = view.identity.name
+    signed_by = SIGNER.format(name, view.identity.role)
     page = templates.get_template("report.html").render(
-        mark=MARK.format(made), made=made, role=role, signer=view.identity.name, federation=view.identity.federation,
-        period=period, stakes=[(stake, IN_WORDS[stake]) for stake in STAKES], **facts,
+        mark=MARK.format(made), made=made, role=role, signer=name, signed_by=signed_by,
+        federation=view.identity.federation, period=period,
+        stakes=[(stake, IN_WORDS[stake]) for stake in STAKES], **facts,
     )  # fmt: skip
     return SignedPage.make(page, MemberKey(view.identity))
 

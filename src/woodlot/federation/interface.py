@@ -202,7 +202,7 @@ class AnyFederation(ABC):
     def scored_labels(self, y: Any) -> NDArray[Any]:
         """The labels to evaluate answers with, one per row; refused where only their holder sees them."""
         raise DataError(
-            "only the parties see the labels. Over rows use predict_rows(model.forest_.model, label), by which every "
+            "only the parties see the labels. Over rows use predict_rows(model.forest_, label), by which every "
             "party scores its own rows"
         )
 
@@ -541,7 +541,7 @@ class AnyFederation(ABC):
         """What ``answer`` makes of each client's table, one line per row, in the order of the federation's rows."""
         raise DataError(
             "the model is whole: predict each client's table where it is, model.predict(table); on a connected "
-            "federation, predict_rows(model.forest_.model) has every party do so"
+            "federation, predict_rows(model.forest_) has every party do so"
         )
 
     def grow(

@@ -30,9 +30,12 @@ PURPOSE = "compliance report"
 """What the signatures are for."""
 MARK = '<meta name="woodlot-report" content="{}">'
 """What a page must have once: the time at which it was made."""
+SIGNER = "<dt>signed by</dt><dd>{}, {}</dd>"
+"""What a page must have once, for its reader to see: name and role of who signs it."""
 
 _BEGIN, _END = b"<!-- woodlot-signature ", b" -->\n"
 _MADE = re.compile(rb'<meta name="woodlot-report" content="([^"]{1,40})">')
+_SIGNER = re.compile(rb"<dt>signed by</dt><dd>([A-Za-z0-9_-]{1,63}), (coordinator|party)</dd>")
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,12 @@ class SignedPage:
 
     @classmethod
     def make(cls, page: str, signer: PurposeSigner) -> Self:
-        """Sign a page, which must have the `MARK` once."""
+        """Sign a page, which must have `MARK` and `SIGNER` once."""
         data = page.encode()
-        if len(_MADE.findall(data)) != 1 or _BEGIN in data:
-            raise ReceiptError("a report must say once when it was made, and must not have a signature yet")
+        if not _is_marked(data) or _BEGIN in data:
+            raise ReceiptError(
+                "a report must say once when it was made and who signs it, and must not have a signature yet"
+            )
         return cls(data, signer.signed(data, PURPOSE))
 
     @property
@@ -63,6 +68,12 @@ class SignedPage:
         """When it was made, as it says."""
         (made,) = _MADE.findall(self.page)
         return str(made, errors="replace")
+
+    @property
+    def says(self) -> str:
+        """Role and name of who has signed it, as it says."""
+        ((name, role),) = _SIGNER.findall(self.page)
+        return f"{role.decode()} {name.decode()!r}"
 
     def to_bytes(self) -> bytes:
         """The file."""
@@ -72,8 +83,11 @@ class SignedPage:
     def parse(cls, data: bytes) -> Self:
         """Read a file; `verify` checks it."""
         page, begin, rest = data.rpartition(_BEGIN)
-        if not begin or not rest.endswith(_END) or len(_MADE.findall(page)) != 1:
-            raise ReceiptError("this is no signed report: its signature is missing, or something stands after it")
+        if not begin or not rest.endswith(_END) or not _is_marked(page):
+            raise ReceiptError(
+                "this is no signed report: its signature is missing, something stands after it, or it does not say "
+                "once when it was made and who has signed it"
+            )
         try:
             signed = from_json(base64.b64decode(rest.removesuffix(_END), validate=True), Signed)
         except (ValueError, RecursionError) as error:
@@ -107,7 +121,15 @@ class SignedPage:
         if authority is None:
             return Verdict(f"key {signer}", "", False)
         when = signing_time(self.made)
-        return Verdict(vouched_signer(self.signed, authority, when, ("coordinator", "party"), "the report"), "", True)
+        found = vouched_signer(self.signed, authority, when, ("coordinator", "party"), "the report")
+        if found != self.says:  # each member could sign what it likes in another's name
+            raise ReceiptError(f"the report says that it is by {self.says}, and {found} has signed it")
+        return Verdict(found, "", True)
+
+
+def _is_marked(page: bytes) -> bool:
+    """Whether a page says once when it was made, and once who signs it."""
+    return len(_MADE.findall(page)) == 1 == len(_SIGNER.findall(page))
 
 
 def is_report(path: Path) -> bool:

@@ -415,6 +415,8 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     left_at : dict of str to int, unset by default
         Clients that dropped out while it grew, and in how many trees of a private forest, or levels of a lossless one,
         each took part.
+    whole : str, unset by default
+        Fingerprint of a forest over rows with its splits (`whole_forest_id`): orders that bring it to parties name it.
 
     """
 
@@ -448,6 +450,7 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     dealer: str | msgspec.UnsetType = msgspec.UNSET
     forgets: str | msgspec.UnsetType = msgspec.UNSET
     left_at: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    whole: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def dropped_out(self) -> dict[str, int]:

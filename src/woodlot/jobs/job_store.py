@@ -395,11 +395,17 @@ class JobStore:
 
     def find_model(self, name: str, user: str) -> ModelFacts:
         """The model that a user means; see `model_names.meant`."""
+        successor = ""
         if JOB_ID.fullmatch(name):  # no other need be looked at
             facts = self.model_facts(name)
-            if not facts.replaced_by:
+            successor = facts.replaced_by
+            if not successor:
                 return facts
         found = meant(name, user, self.models())
+        if found is None and successor:
+            raise DataError(
+                f"model {name} was replaced by {successor} when a party left it, or rows were forgotten; use that one"
+            )
         if found is None:
             raise _no_model(name)
         return found

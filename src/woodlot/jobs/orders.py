@@ -39,6 +39,10 @@ KeysName: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^({JOB_ID.pattern})
 """The name under which members keep keys: the job that has begun their first epoch; empty where it is not named."""
 
 
+WholeForestId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{64})?\Z")]
+"""The fingerprint of a whole forest; empty in orders of earlier versions, which parties refuse."""
+
+
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What only one party is told: its table, and its columns with labels and weights, where it has them.
 

@@ -16,9 +16,9 @@ from woodlot.jobs.evaluate.sum_pads import PAD_BOUND, padded
 from woodlot.jobs.home import TakenOrder, private_errors
 from woodlot.jobs.label_query import LabelQuery
 from woodlot.jobs.ordered import Once
+from woodlot.jobs.rows.brought_forest import brought_forest, check_named
 from woodlot.jobs.rows.own_rows import count_seen, every_row, own_rows
 from woodlot.jobs.rows.rows_orders import EvaluateRowsOrder
-from woodlot.jobs.rows.rows_work import read_forest
 from woodlot.metrics.class_numbers import ClassNumbers
 from woodlot.metrics.pooled_classes import GRID, check_cuts, class_vector, grid_counts, ranked_classes, vector_length
 from woodlot.metrics.pooled_targets import centre_of, target_length, target_vector
@@ -48,6 +48,7 @@ class EvaluateRowsWork(MessageHandler):
 
     def __init__(self, taken: TakenOrder[EvaluateRowsOrder]) -> None:
         home, order = taken.home, taken.order
+        check_named(order)
         self._taken = taken
         self._answered, self._counted, self._asked_for = Once(), Once(), Once()
         self._numbers: ClassNumbers | TargetNumbers | None = None
@@ -92,9 +93,7 @@ class EvaluateRowsWork(MessageHandler):
     @takes(msg.AnswerOwnRows)
     def _on_AnswerOwnRows(self, message: msg.AnswerOwnRows) -> msg.OwnRowsAnswered:
         taken, home = self._taken, self._taken.home
-        if message.model != taken.order.model:
-            raise RemoteProtocolError("the order is for another model")
-        self._answered.check(message)  # any forest could be sent, and its report tells of the labels
+        self._answered.check(message)
         numbers, centre = self._beside_labels(message)
         report = None
         if home.policy.own_evaluations:
@@ -117,7 +116,7 @@ class EvaluateRowsWork(MessageHandler):
     def _beside_labels(self, message: msg.AnswerOwnRows) -> tuple[ClassNumbers | TargetNumbers, float]:
         """The answers of a forest beside the labels, and the centre of its answers."""
         taken, job = self._taken, self._taken.job
-        forest, part = read_forest(message.files)
+        forest, part = brought_forest(taken.order, message)
         loaded = taken.loaded
         with private_errors(job, "its table does not have the columns that the model was trained with"):
             table = loaded.table().select(loaded.features)

@@ -29,7 +29,7 @@ from woodlot.protocols.core.message import Message, Round
 from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.rows.row_forgetting import GrownAgain, check_forgets, grow_without_rows, plan_of_all
 from woodlot.protocols.rows.whole_forest import HOLDER
-from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of
+from woodlot.protocols.vertical.files import StoredForest, fingerprint_of, forest_id_of, whole_forest_id
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def keep_forgetting_rows(kept: Kept, outcome: ForgottenOwnRows | None) -> dict[s
         after = msgspec.structs.replace(
             successor_of(before, order, kept.facts, kept.account), forest=forest_id_of(forest), n_rows=forest.n_rows,
             n_nodes=forest.structure.n_nodes, n_trees=forest.structure.n_trees, classes=forest.classes,
-            oob_score=forest.oob_score, epoch=before.epoch + 1,
+            oob_score=forest.oob_score, epoch=before.epoch + 1, whole=whole_forest_id(forest, part),
         )  # fmt: skip
         store.keep_model(after, StoredForest(forest, {}, {HOLDER: part}, {}))
         receipt = make_erasure(outcome.statement, MemberKey(kept.identity), b"", outcome.confirmed)

@@ -23,7 +23,7 @@ from woodlot.protocols.core.replies import reply_of
 from woodlot.protocols.rows.methods import protocol_of
 from woodlot.protocols.rows.row_claims import claim_of
 from woodlot.protocols.rows.whole_forest import HOLDER
-from woodlot.protocols.vertical.files import StoredForest, forest_id_of
+from woodlot.protocols.vertical.files import StoredForest, forest_id_of, whole_forest_id
 
 if TYPE_CHECKING:
     from woodlot.jobs.kind import CoordinatorHost, Kept
@@ -114,6 +114,7 @@ def keep_training(kept: Kept, outcome: WholeParts, epoch: int = 0) -> dict[str, 
         disclosure=kept.account["disclosure"],
         cost=kept.account["cost"],
         left_at=forest.left_at or msgspec.UNSET,
+        whole=whole_forest_id(forest, part),
     )
     kept.store.keep_model(facts, StoredForest(forest, {}, {HOLDER: part}, {}))
     return {"model": order.job, "name": order.name, "n_rows": forest.n_rows}

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from woodlot.jobs.orders import BootstrapPlan, JobId, Order, RowSubsets, check_left, subsets_of
+from woodlot.jobs.orders import BootstrapPlan, JobId, Order, RowSubsets, WholeForestId, check_left, subsets_of
 from woodlot.jobs.orders import RowSubset as RowSubset
 from woodlot.protocols.rows.methods import HorizontalPlan
 
@@ -69,12 +69,15 @@ class PredictRowsOrder(Order, frozen=True, kw_only=True, tag="predict-rows"):
     ----------
     model : str
         The job that has grown it.
+    forest : str
+        Its fingerprint (`whole_forest_id`): a party refuses any other forest that the coordinator brings.
     score_epsilon : float or None
         The score is told with noise of this epsilon, which every party charges to its account of rows; None: exactly.
 
     """
 
     model: JobId
+    forest: WholeForestId = ""
     score_epsilon: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
@@ -88,6 +91,8 @@ class EvaluateRowsOrder(Order, frozen=True, kw_only=True, tag="evaluate-rows"):
     ----------
     model : str
         The job that has grown it.
+    forest : str
+        Its fingerprint (`whole_forest_id`): a party refuses any other forest that the coordinator brings.
     subset : tuple of RowSubset, unset by default
         Which rows; see `TrainRowsOrder`.
     bootstrap : BootstrapPlan
@@ -98,6 +103,7 @@ class EvaluateRowsOrder(Order, frozen=True, kw_only=True, tag="evaluate-rows"):
     """
 
     model: JobId
+    forest: WholeForestId = ""
     subset: RowSubsets = msgspec.UNSET
     bootstrap: BootstrapPlan = BootstrapPlan()
     allow_two: bool = False

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,18 +15,18 @@ from numpy.typing import NDArray
 
 from woodlot.data.tables import Table
 from woodlot.data.values import natural_type
-from woodlot.exceptions import DataError, ModelFileError, PolicyError, RemoteProtocolError
+from woodlot.exceptions import DataError, PolicyError, RemoteProtocolError
 from woodlot.jobs import row_job_messages as msg
 from woodlot.jobs.forget.forget_orders import ForgetRowsOrder
 from woodlot.jobs.home import TakenOrder, private_errors, score_of
 from woodlot.jobs.label_query import LabelQuery
 from woodlot.jobs.ordered import Once
+from woodlot.jobs.rows.brought_forest import brought_forest, check_named
 from woodlot.jobs.rows.own_rows import every_row, keep_seen, own_ids, own_rows
 from woodlot.jobs.rows.row_records import RowTrainingRecord
 from woodlot.jobs.rows.rows_orders import PredictRowsOrder, RevokeRowsOrder, TrainRowsOrder
 from woodlot.privacy.accounting import UNITS
 from woodlot.protocols.core.blocks import Blocks
-from woodlot.protocols.core.forest_parts import CoordinatorForest, PartyForest
 from woodlot.protocols.core.handling import MessageHandler, takes
 from woodlot.protocols.core.message import Message
 from woodlot.protocols.core.target import Target
@@ -37,10 +35,8 @@ from woodlot.protocols.rows.methods import HorizontalPlan, check_division, clien
 from woodlot.protocols.rows.releases import digest_of, release_name, score_noise, tell_noisy
 from woodlot.protocols.rows.row_client import Holdings
 from woodlot.protocols.rows.row_labels import listed_numbers, row_weights, target_of
-from woodlot.protocols.rows.whole_forest import HOLDER
 from woodlot.protocols.sums.sum_messages import OpenSums
 from woodlot.protocols.vertical.answers import match_columns
-from woodlot.protocols.vertical.files import load_parts, write_files
 from woodlot.runtime.cluster import ClusterBlocks
 from woodlot.trees.predict import Predictor
 
@@ -245,6 +241,7 @@ class PredictRowsWork(MessageHandler):
 
     def __init__(self, taken: TakenOrder[PredictRowsOrder]) -> None:
         privacy, order = taken.home.privacy, taken.order
+        check_named(order)
         scored = taken.part.label is not None
         if scored:
             privacy.check_score(order.score_epsilon)
@@ -267,10 +264,8 @@ class PredictRowsWork(MessageHandler):
     @takes(msg.PredictRows)
     def _on_PredictRows(self, message: msg.PredictRows) -> msg.RowsPredicted:
         taken, home = self._taken, self._taken.home
-        if message.model != taken.order.model:
-            raise RemoteProtocolError("the order is for another model")
-        self._asked.check(message)  # any forest could be sent, and its score tells of the labels
-        forest, part = read_forest(message.files)
+        self._asked.check(message)
+        forest, part = brought_forest(taken.order, message)
         table = taken.loaded
         with private_errors(taken.job, "its table does not have the columns that the model was trained with"):
             columns = match_columns(part.names, part.codings, table.table().select(table.features))
@@ -334,14 +329,3 @@ class PredictRowsWork(MessageHandler):
             queries=1,
             mechanism="integer Laplace noise on the numbers of right and wrong answers",
         )
-
-
-def read_forest(files: Mapping[str, NDArray[np.uint8]]) -> tuple[CoordinatorForest, PartyForest]:
-    """A whole forest, of the files that the coordinator has sent."""
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            write_files(Path(scratch), {name: data.tobytes() for name, data in files.items()})
-            stored = load_parts(scratch)
-            return stored.coordinator, stored.shared[HOLDER]
-        except (ModelFileError, KeyError):
-            raise RemoteProtocolError("what the coordinator has sent is no whole forest") from None

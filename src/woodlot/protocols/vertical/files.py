@@ -214,6 +214,25 @@ def fingerprint_of(part: PartyForest) -> str:
     return digest_of(_pack_party(part))
 
 
+def whole_forest_id(forest: CoordinatorForest, part: PartyForest) -> str:
+    """Fingerprint of all of a forest that one place has: classes, columns and thresholds count, as do answers.
+
+    Parameters
+    ----------
+    forest : CoordinatorForest
+        Structure and answers.
+    part : PartyForest
+        The splits of all columns.
+
+    Returns
+    -------
+    str
+        Equal for forests that answer alike for all rows, before and after they were stored.
+    """
+    both = digest_of(_pack_coordinator(forest, {})) + fingerprint_of(part)
+    return hashlib.sha256(both.encode()).hexdigest()
+
+
 def _write_parties(root: Path, forest_id: str, parts: Mapping[str, PartyForest]) -> None:
     for name, part in parts.items():
         write_part(root / party_folder(name), FORMAT, forest_id, name, _pack_party(part))
