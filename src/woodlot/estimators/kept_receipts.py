@@ -14,10 +14,9 @@ from woodlot.identity.receipts import Receipt
 
 def notes_of_receipts(model: Any) -> dict[str, list[str]]:
     """The receipts of a fitted forest, as text."""
-    return {
-        "receipts": [receipt.to_json() for receipt in getattr(model, "receipts_", ())],
-        "erasures": [receipt.to_json() for receipt in getattr(model, "erasures_", ())],
-    }
+    notes = {"receipts": [receipt.to_json() for receipt in getattr(model, "receipts_", ())]}
+    erasures = [receipt.to_json() for receipt in getattr(model, "erasures_", ())]
+    return notes | ({"erasures": erasures} if erasures else {})  # files of models that forgot nothing stay as they were
 
 
 def restore_receipts(model: Any, notes: Mapping[str, Any]) -> None:
