@@ -350,6 +350,8 @@ def test_rows_of_a_forest_over_rows_are_forgotten_from_the_page(stage: Stage) ->
     assert f"Rows were forgotten: model <code>{third[:8]}</code>" in page.text
     assert f"/models/{first}/forgotten/key" in page.text
     assert "forgotten/key" not in stage.seen_by("bob", f"/models/{first}"), "the key is its user's"
+    report = stage.get("/report/file", role="coordinator").text.partition("<h2>Rows that were forgotten")[2]
+    assert all(f"<code>{job[:8]}</code>" in report for job in (second, third))
     assert stage.post(f"/models/{third}/forgotten", **form, ids="5", at="nobody").status_code == 200
     assert "no clients of this model" in part_of(stage, third, "forgotten")
 
@@ -652,21 +654,42 @@ def test_of_a_model_that_a_party_keeps_the_coordinator_shows_what_it_knows(stage
     assert "keeps this model" in html.unescape(trees.text)
     form = {"party": "shop", "level": "3", "tables": "customers", "label": "bank.late"}
     assert stage.post(f"/models/{model}/revoke", **form | {"party": "bank"}).status_code == 404
-    job = stage.revoke(model, **form)
+    without, receipt = forgotten(stage, model, tables="customers", label="bank.late", ids="3, 4")
+    assert receipt.statement.rows == 2
+    shown = stage.get(f"/jobs/{without}").text
+    check_opened(shown)
+    assert 'class="cell rows"' in shown, "shop has learnt which row goes where"
+    job = stage.revoke(without, **form)
+    check_opened(stage.get(f"/jobs/{job}").text)
     assert "see what was removed" in stage.get(f"/jobs/{job}").text
     assert "Signed by bank (leader)" in stage.get(f"/receipts/{job}").text
     with pytest.raises(DataError, match="'bank' has led this job and keeps its receipt"):
         Pages(stage.coordinator, []).receipt(job)
     assert "no part of this model" in stage.get(f"/models/{job}", role="coordinator").text
     for role in ("", "coordinator", "bank (leader)"):
-        check_replaced(stage.get(f"/models/{model}", role=role), f"shop left: model <code>{job[:8]}</code>", job)
-    lost = stage.get(f"/models/{model}/trees/0")
+        check_replaced(stage.get(f"/models/{without}", role=role), f"shop left: model <code>{job[:8]}</code>", job)
+        check_replaced(stage.get(f"/models/{model}", role=role), "Rows were forgotten", job)
+    lost = stage.get(f"/models/{without}/trees/0")
     assert (lost.status_code, f"was replaced by {job}" in lost.text) == (404, True)
-    where_it_was = stage.coordinator.store
-    kept = where_it_was.model_facts(job)
-    where_it_was.delete_model(job)
-    assert "and was deleted since" in stage.get(f"/models/{model}").text
-    where_it_was.keep_led_model(kept)
+    reports = {role: stage.get("/report/file", role=role).text for role in ("bank", "shop", "coordinator")}
+    told = {
+        role: re.findall(r"<h2>(Rows that were forgotten|Parties that have left)", reports[role]) for role in reports
+    }
+    assert told["bank"] == ["Parties that have left", "Rows that were forgotten"], "it has led both jobs"
+    assert f'<code>{without[:8]}</code></td><td class="n">2</td>' in reports["bank"]
+    assert told["shop"] == []
+    assert without[:8] not in "".join(reports["coordinator"].partition("<h2>Rows that were forgotten")[1:])
+    store = stage.coordinator.store
+    kept = store.model_facts(job)
+    store.delete_model(job)
+    assert "and was deleted since" in stage.get(f"/models/{without}").text
+    store.keep_led_model(kept)
+
+
+def check_opened(page: str) -> None:
+    """Who learnt what is shown from the leader's account, which is on this machine."""
+    assert 'id="learnt"' in page
+    assert 'class="cell sealed"' not in page
 
 
 def check_replaced(page: httpx.Response, why: str, successor: str) -> None:
