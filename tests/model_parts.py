@@ -26,3 +26,11 @@ FED = wl.Federation.local({"bank": FRAME[DEALING["bank"]].assign(label=Y), "shop
 
 def classifier(**params: Any) -> wl.FederatedForestClassifier:
     return wl.FederatedForestClassifier(**{"n_estimators": 5, "random_state": 0, "parties": DEALING, **params})
+
+
+def check_kept_receipts(saved: Any, loaded: Any) -> None:
+    """A file holds the receipts of forgotten rows as they were signed, and no key of their ids."""
+    assert [r.to_json() for r in loaded.erasures_] == [r.to_json() for r in saved.erasures_] != []
+    for before, after in zip(saved.erasures_, loaded.erasures_, strict=True):
+        after.verify()
+        assert before.key != after.key == b""

@@ -211,7 +211,7 @@ def test_rows_are_forgotten_from_the_page(here: Stage, watched: Watched) -> None
     secret = bytes.fromhex(Path(key.value.path()).read_text())
     assert all(receipt.names(id, secret) for id in canonical_ids(here.ids[:3], "ids").values)
     after = part.get_by_role("link", name="The model without them").get_attribute("href")
-    page.goto(f"{here.server.address}{str(after).removeprefix('/')}")  # the former model's page is gone
+    page.goto(f"{here.server.address}{str(after).removeprefix('/')}")
     playwright.expect(part).to_contain_text("3 rows are forgotten")
     playwright.expect(part.get_by_role("button", name="Forget")).to_be_visible()
     playwright.expect(part.get_by_role("link", name="Keep its key")).to_be_visible()

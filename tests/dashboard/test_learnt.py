@@ -108,7 +108,7 @@ def test_what_a_user_may_ask_for() -> None:
     assert "Predictions" in on_request("answers")
     assert "Predictions" not in on_request("answers", gives_answers=False)
     assert on_request("rows") == ("JobStatus",)
-    for outcome in ("model", "answers", "explanation", "receipt", "rows", ""):
+    for outcome in ("model", "answers", "explanation", "receipt", "erasure", "rows", ""):
         assert set(on_request(outcome)) <= set(registered())
 
 

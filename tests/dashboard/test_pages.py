@@ -36,8 +36,10 @@ from woodlot.dashboard.guard import USER_KEY
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.server import Server
 from woodlot.dashboard.views import CoordinatorView
+from woodlot.data.ids import canonical_ids
 from woodlot.exceptions import ConfigError, DataError
 from woodlot.federation import Labels
+from woodlot.identity.erasure import ErasureReceipt
 from woodlot.identity.identity import Identity, Trust
 from woodlot.identity.receipts import Receipt
 from woodlot.identity.signed_page import SignedPage
@@ -116,7 +118,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         world = World(tmp_path_factory.mktemp("dashboard"), tables())
         for own in world.settings.values():
             kinds = ["align", "train", "predict", "revoke", "train-linear", "train-rows", "evaluate"]
-            kinds += ["explain", "score", "drift"]
+            kinds += ["explain", "score", "drift", "forget"]
             own["policy"] |= {
                 "allow_two": True,
                 "protocols": kinds,
@@ -296,12 +298,8 @@ def test_rows_are_forgotten_where_a_party_leads_only(stage: Stage) -> None:
     assert stage.get(f"{path}/receipt").status_code == 404
     nothing = stage.post(path, tables="customers", label="bank.late", ids=" , ")
     assert "name the rows by their ids" in nothing.text
-    until = time.monotonic() + 300
     stage.post(path, tables="customers", label="bank.late", ids="3, 4")
-    while "<progress" in (page := html.unescape(stage.get(path).text)):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    assert "Rows cannot be taken out of this model" in page
+    assert "Rows cannot be taken out of this model" in part_of(stage, stage.model, "forgotten")
     assert stage.get(f"{path}/receipt").status_code == 404
     assert "No rows were forgotten" in stage.get("/receipts").text
 
@@ -332,6 +330,46 @@ def test_contributions_are_measured_by_the_parties_themselves(stage: Stage) -> N
     page = stage.get(f"/models/{stage.model}").text
     assert "Scores of predictions" in page
     assert "may include rows of the training" in page
+
+
+def test_rows_of_a_forest_over_rows_are_forgotten_from_the_page(stage: Stage) -> None:
+    """At one party, then at all: each time with a receipt and its key; the former pages lead to the forest in use."""
+    where = (stage.world.address, stage.world.root / "alice" / "identity")
+    with wl.connect(*where, tables="branches", parties=("bank", "shop"), layout="rows") as federation:
+        grown = wl.LocalForestsClassifier(2, max_depth=3, random_state=3).fit(federation, y="late")
+    first = grown.forest_.model or ""
+    form = {"table.bank": "branches", "table.shop": "branches", "label": "late"}
+    assert "who is told the ids" in stage.get(f"/models/{first}").text
+    second, receipt = forgotten(stage, first, **form, ids="3, 1003", at="bank")
+    s = receipt.statement
+    assert (s.rows, s.unknown, s.rows_left, s.parties) == (1, 1, 179, ("bank", "shop"))
+    third, receipt = forgotten(stage, second, **form, ids="4")
+    assert (receipt.statement.rows, receipt.statement.rows_left) == (2, 177)
+    page = stage.get(f"/models/{first}")
+    check_replaced(page, f"Rows were forgotten: model <code>{second[:8]}</code>", third)
+    assert f"Rows were forgotten: model <code>{third[:8]}</code>" in page.text
+    assert f"/models/{first}/forgotten/key" in page.text
+    assert "forgotten/key" not in stage.seen_by("bob", f"/models/{first}"), "the key is its user's"
+    report = stage.get("/report/file", role="coordinator").text.partition("<h2>Rows that were forgotten")[2]
+    assert all(f"<code>{job[:8]}</code>" in report for job in (second, third))
+    assert stage.post(f"/models/{third}/forgotten", **form, ids="5", at="nobody").status_code == 200
+    assert "no clients of this model" in part_of(stage, third, "forgotten")
+
+
+def forgotten(stage: Stage, model: str, **form: str) -> tuple[str, ErasureReceipt]:
+    """Have rows forgotten from a model's page; returns the model without them, and what the page gave to keep."""
+    path = f"/models/{model}/forgotten"
+    assert stage.post(path, **form).status_code == 200
+    page = part_of(stage, model, "forgotten")
+    assert "forgotten</b>" in page, page
+    key = bytes.fromhex(stage.get(f"{path}/key").text)
+    receipt = ErasureReceipt.parse(stage.get(f"{path}/receipt").content)
+    receipt.verify()
+    asked = canonical_ids([int(id) for id in form["ids"].split(",")]).values
+    assert all(receipt.names(id, key) for id in asked)
+    successor = re.search(r'href="/models/(\w+)">The model without them', page)
+    assert successor is not None
+    return successor[1], receipt
 
 
 def part_of(stage: Stage, model: str, part: str) -> str:
@@ -616,12 +654,50 @@ def test_of_a_model_that_a_party_keeps_the_coordinator_shows_what_it_knows(stage
     assert "keeps this model" in html.unescape(trees.text)
     form = {"party": "shop", "level": "3", "tables": "customers", "label": "bank.late"}
     assert stage.post(f"/models/{model}/revoke", **form | {"party": "bank"}).status_code == 404
-    job = stage.revoke(model, **form)
+    without, receipt = forgotten(stage, model, tables="customers", label="bank.late", ids="3, 4")
+    assert receipt.statement.rows == 2
+    shown = stage.get(f"/jobs/{without}").text
+    check_opened(shown)
+    assert 'class="cell rows"' in shown, "shop has learnt which row goes where"
+    job = stage.revoke(without, **form)
+    check_opened(stage.get(f"/jobs/{job}").text)
     assert "see what was removed" in stage.get(f"/jobs/{job}").text
     assert "Signed by bank (leader)" in stage.get(f"/receipts/{job}").text
     with pytest.raises(DataError, match="'bank' has led this job and keeps its receipt"):
         Pages(stage.coordinator, []).receipt(job)
     assert "no part of this model" in stage.get(f"/models/{job}", role="coordinator").text
+    for role in ("", "coordinator", "bank (leader)"):
+        check_replaced(stage.get(f"/models/{without}", role=role), f"shop left: model <code>{job[:8]}</code>", job)
+        check_replaced(stage.get(f"/models/{model}", role=role), "Rows were forgotten", job)
+    lost = stage.get(f"/models/{without}/trees/0")
+    assert (lost.status_code, f"was replaced by {job}" in lost.text) == (404, True)
+    reports = {role: stage.get("/report/file", role=role).text for role in ("bank", "shop", "coordinator")}
+    told = {
+        role: re.findall(r"<h2>(Rows that were forgotten|Parties that have left)", reports[role]) for role in reports
+    }
+    assert told["bank"] == ["Parties that have left", "Rows that were forgotten"], "it has led both jobs"
+    assert f'<code>{without[:8]}</code></td><td class="n">2</td>' in reports["bank"]
+    assert told["shop"] == []
+    assert without[:8] not in "".join(reports["coordinator"].partition("<h2>Rows that were forgotten")[1:])
+    store = stage.coordinator.store
+    kept = store.model_facts(job)
+    store.delete_model(job)
+    assert "and was deleted since" in stage.get(f"/models/{without}").text
+    store.keep_led_model(kept)
+
+
+def check_opened(page: str) -> None:
+    """Who learnt what is shown from the leader's account, which is on this machine."""
+    assert 'id="learnt"' in page
+    assert 'class="cell sealed"' not in page
+
+
+def check_replaced(page: httpx.Response, why: str, successor: str) -> None:
+    """The page of a model that is gone says why, and leads to the one that is in use."""
+    assert page.status_code == 200
+    assert "This model was replaced" in page.text
+    assert why in page.text
+    assert f'<a class="button main" href="/models/{successor}">The model in use</a>' in page.text
 
 
 def test_the_leader_shows_the_model_its_trees_scores_and_receipts(stage: Stage) -> None:
@@ -644,7 +720,7 @@ def test_the_leader_shows_the_model_its_trees_scores_and_receipts(stage: Stage) 
                     path: browser.get(path, params={"role": "bank (leader)"})
                     for path in (
                         f"/models/{left}", f"/models/{left}/trees/0", f"/models/{left}/trees/0/nodes",
-                        f"/models/{linear}", "/receipts", f"/receipts/{left}",
+                        f"/models/{linear}", "/receipts", f"/receipts/{left}", f"/models/{model}",
                     )
                 }  # fmt: skip
         if party != "bank":
@@ -652,6 +728,7 @@ def test_the_leader_shows_the_model_its_trees_scores_and_receipts(stage: Stage) 
             assert left[:8] not in shown["/receipts"].text
             continue
         assert {page.status_code for page in shown.values()} == {200}
+        check_replaced(shown[f"/models/{model}"], "shop left", left)
         page = shown[f"/models/{left}"].text
         assert f"{federation_score(stage, left):.4f}" in page
         assert "out of bag" in page

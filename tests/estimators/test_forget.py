@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import woodlot as wl
+from model_parts import check_kept_receipts
 from woodlot.data.ids import canonical_ids
 from woodlot.exceptions import DataError, ReceiptError
 from woodlot.identity.erasure import ErasureReceipt
@@ -253,6 +254,8 @@ def test_a_loaded_model_forgets_with_its_data(tmp_path: Any) -> None:
     loaded.forget([4], data=(X, y))
     model.forget([4])
     assert digests(loaded) == digests(model)
+    loaded.save(tmp_path / "again")
+    check_kept_receipts(loaded, wl.load(tmp_path / "again"))
 
 
 def test_what_cannot_be_forgotten_is_refused() -> None:

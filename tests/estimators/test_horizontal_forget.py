@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import woodlot as wl
+from model_parts import check_kept_receipts
 from woodlot.data.ids import canonical_ids
 from woodlot.exceptions import DataError
 from woodlot.identity.erasure import ErasureReceipt
@@ -196,6 +197,8 @@ def test_a_loaded_model_needs_its_tables_again(tmp_path: Path) -> None:
     rest = np.arange(len(X)) != 3
     fresh = model_of("local", 0).fit(federation(X[rest], y[rest], client[rest], id="id"), y="ill")
     assert ids(loaded) == ids(fresh)
+    loaded.save(tmp_path / "again")
+    check_kept_receipts(loaded, wl.load(tmp_path / "again"))
     path = tmp_path / "receipt.json"
     receipt.save(path)
     assert ErasureReceipt.load(path).statement == receipt.statement

@@ -270,3 +270,12 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     arrays.write_bytes(arrays.read_bytes()[:-1])
     with pytest.raises(ModelFileError, match="has been changed"):
         wl.load(tmp_path / "linear")
+
+
+def test_rows_are_not_forgotten_and_the_way_is_named() -> None:
+    X, y = data_of(load_wine)
+    model = wl.FederatedLogisticRegression(**TIGHT).fit(X, y)
+    before = model.coef_.copy()
+    with pytest.raises(DataError, match="fit the model again without them"):
+        model.forget([3], prove=True)
+    np.testing.assert_array_equal(model.coef_, before)

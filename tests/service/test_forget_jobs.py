@@ -115,6 +115,20 @@ def test_rows_are_forgotten_exactly_one_after_another(world: World, user: Connec
             ErasureReceipt.parse(json.dumps(wrong).encode()).verify(authority)
 
 
+@pytest.mark.parametrize("level", [1, 3])
+def test_a_party_leaves_a_model_that_has_forgotten_rows(world: World, user: ConnectedFederation, level: int) -> None:
+    """It is then the forest of those who train without the rows, and lose the party."""
+    model = fit(user)
+    model.forget([FIRST_ID + 2])
+    with user_of(world, lead=None) as again:
+        again._alignment = again.client.job(str(model.forest_.model))
+        fresh = fit(again)
+        receipts = [one.revoke("shop", level=level) for one in (model, fresh)]
+        forests = {again.client.find_model(str(one.forest_.model)).forest for one in (model, fresh)}
+    assert len(forests) == 1
+    assert receipts[0].statement.after == receipts[1].statement.after | {"bank": receipts[0].statement.after["bank"]}
+
+
 def test_nothing_stays_of_what_was_answered_and_kept(world: World, user: ConnectedFederation) -> None:
     model = fit(user)
     trained, gone = str(model.forest_.model), FIRST_ID + 9

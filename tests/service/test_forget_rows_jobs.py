@@ -17,7 +17,7 @@ import pytest
 from halts import HANGS
 from hospitals import HOSPITALS, LABEL, PLAN, ROW_POLICY, TABLE, hospitals, private_forest, rows_of
 from kill_stage import Stage, kill_through
-from processes import processes
+from processes import processes, wait_until
 from shared import Shared
 from sklearn.base import clone
 from small_jobs import COORDINATOR
@@ -248,6 +248,30 @@ def test_a_death_in_the_middle_changes_nothing(stage: Rows, victim: str) -> None
     for party in HOSPITALS:
         record = stage.running.world.root / party / "state" / "alignments" / again.model
         assert not record.exists() or (record / "dropped").exists()
+
+
+def test_records_of_rows_go_with_the_jobs_that_need_them(stage: Rows) -> None:
+    """Of a model that a party has left, and of a training that was cancelled, also where a party was dead meanwhile."""
+    user, method = stage.user, wl.LocalForestsClassifier(3, max_depth=3, random_state=1)
+    train = user.train_rows_order(method.make_plan(), LABEL, {})
+    trained, _ = stage.run(train)
+    facts = user.client.find_model(trained)
+    leaving = user.revoke_rows_order(facts, method.make_plan(), LABEL, "bern", 3)
+    assert kill_through(stage, leaving, "anna", {1, 3})
+    cancelled = user.train_rows_order(method.make_plan(), LABEL, {})
+    with stage.running.halt("anna", cancelled.job, {2}) as halt:
+        _, end = stage.begin(cancelled)
+        end.add_done_callback(halt.ended)
+        assert halt.wait() is not None
+        state = stage.running.world.root / "anna" / "state" / "alignments"
+        assert (state / cancelled.job / "trained_on.npy").is_file()
+        stage.running.kill("anna")
+        user.client.cancel(cancelled.job)
+    stage.running.restart("anna")
+    folders = [stage.running.world.root / party / "state" / "alignments" for party in HOSPITALS]
+    gone = [folder / job for folder in folders for job in (trained, cancelled.job)]
+    wait_until(lambda: not any(path.exists() for path in gone), "records without use to be erased")
+    assert {folder.parent.parent.name for folder in folders if (folder / leaving.job).is_dir()} == {"anna", "chur"}
 
 
 def test_a_party_that_is_away_is_waited_for(stage: Rows) -> None:

@@ -22,6 +22,7 @@ from woodlot.dashboard.home import Home
 from woodlot.dashboard.job_pages import JobPages
 from woodlot.dashboard.leader_view import LeaderView
 from woodlot.dashboard.party_view import PartyView
+from woodlot.dashboard.replaced import Replacement, became
 from woodlot.dashboard.report_pages import ReportPages
 from woodlot.dashboard.templating import page_templates
 from woodlot.dashboard.views import COORDINATOR, CoordinatorView, estimator_settings
@@ -144,7 +145,13 @@ class Pages:
         return self.render("models", models=facts, held=held, others=others)
 
     def model(self, request: Request, model: str, role: str = "") -> HTMLResponse:
-        """One model, as one role knows it."""
+        """One model, as one role knows it; of one that was replaced, what became of it."""
+        replaced = self._replaced(model)
+        if replaced is not None:
+            facts, by = replaced
+            return self.render(
+                "replaced", model=model, facts=facts, replacements=by, **self._doing.asked(request, facts)
+            )
         role = role or self._first_role_with(model)
         view = self.view(role)
         if isinstance(view, PartyView):
@@ -177,6 +184,11 @@ class Pages:
             roles_with=self._roles_with(model), **self._doing.asked(request, facts),
         )  # fmt: skip
 
+    def _replaced(self, model: str) -> tuple[ModelFacts, tuple[Replacement, ...]] | None:
+        """A model that another has taken the place of, by whoever knows of it here."""
+        views = [*([] if self.coordinator is None else [self.coordinator]), *self.leaders.values()]
+        return next((found for view in views if (found := became(view, model)) is not None), None)
+
     def facts_of(self, model: str) -> ModelFacts:
         """What is known of a model, by the coordinator or by a leader that is here."""
         if self.coordinator is not None:
@@ -205,6 +217,9 @@ class Pages:
 
     def tree(self, model: str, tree: int, role: str = "") -> HTMLResponse:
         """One tree, drawn in the browser; see ``nodes``."""
+        replaced = self._replaced(model)
+        if replaced is not None:
+            raise DataError(f"model {model} was replaced by {replaced[0].replaced_by}; look at that one")
         role = role or self._first_role_with(model)
         view = self.view(role)
         n_trees = view.n_trees(model)

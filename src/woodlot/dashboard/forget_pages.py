@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ from fastapi import Form, Request
 from fastapi.responses import HTMLResponse, Response
 
 from woodlot.connected import ConnectedFederation
+from woodlot.connected.connected_estimators import forgetting_order
 from woodlot.connected.forgotten_rows import check_named
 from woodlot.dashboard.choices import Tables
 from woodlot.dashboard.watching import Ordered, in_background, read_ids
@@ -17,6 +19,7 @@ from woodlot.exceptions import DataError
 from woodlot.identity.erasure import ErasureReceipt
 from woodlot.jobs.forget.forget_jobs import check_model
 from woodlot.jobs.job_messages import ModelFacts
+from woodlot.protocols.rows.row_forgetting import NOISY
 from woodlot.service.client import Client
 
 if TYPE_CHECKING:
@@ -44,7 +47,17 @@ class Forgetting:
         self._client = client
         self.forgotten: dict[str, OrderedErasure] = {}
 
-    def forget(self, model: str, tables: Mapping[str, str], label: str, ids: str, as_text: bool) -> OrderedErasure:
+    def forget(
+        self,
+        model: str,
+        tables: Mapping[str, str],
+        label: str,
+        ids: str,
+        as_text: bool,
+        *,
+        weight: str = "",
+        at: str = "",
+    ) -> OrderedErasure:
         """Begin to have a model grown again without some rows.
 
         Parameters
@@ -59,6 +72,10 @@ class Forgetting:
             Ids of the rows, between commas or blanks.
         as_text : bool
             Whether ids that look like numbers are text.
+        weight : str
+            Weights of the rows in the training; empty: none.
+        at : str
+            Of a forest over rows, the only party that is told the ids; empty: all of them.
         """
         if model in self.forgotten and self.forgotten[model].state == "running":
             raise DataError("this model is forgetting rows already; wait until that is done")
@@ -66,30 +83,37 @@ class Forgetting:
         if not wanted:
             raise DataError("name the rows by their ids, as in the parties' tables")
         found = self.forgotten[model] = OrderedErasure()
-        in_background(found, lambda: self._forget(model, tables, label, wanted, found))
+        asked = {at: wanted} if at else wanted
+        in_background(found, lambda: self._forget(model, tables, (label, weight or None), asked, found))
         return found
 
     def known(self, model: str) -> OrderedErasure | None:
-        """What was forgotten of a model, or to make it: the page of the former model is gone when that is done."""
+        """What was forgotten of a model, or to make it: both have it on their pages."""
         return self.forgotten.get(model) or next((one for one in self.forgotten.values() if one.job == model), None)
 
     def _forget(
-        self, model: str, tables: Mapping[str, str], label: str, ids: list[object], found: OrderedErasure
+        self,
+        model: str,
+        tables: Mapping[str, str],
+        learnt: tuple[str, str | None],
+        ids: list[object] | dict[str, list[object]],
+        found: OrderedErasure,
     ) -> None:
         with self._client() as client:
             federation = ConnectedFederation(client, tables, "keyed-hash", "inner")
-            labels = federation.find_labels(label, None)
-            order, found.key = federation.forget_order(client.find_model(model), ids, labels)
+            facts = client.find_model(model)
+            order, found.key = forgetting_order(federation, facts, ids, *learnt)
             found.job = order.job
             federation.run(order)
             found.receipt = client.erasure(order.job, found.key)
-            check_named(found.receipt, ids)
+            check_named(found.receipt, ids, facts.parties)
 
 
 def why_kept(facts: ModelFacts) -> str:
     """Why rows cannot be taken out of a model here; empty where they can."""
-    if facts.layout != "columns":
-        return "This model was grown over rows: take rows out of it with `woodlot forget`."
+    if facts.layout == "rows":
+        claim = json.loads(facts.privacy)
+        return f"Rows cannot be taken out of this model: {NOISY}." if claim and claim["epsilon"] is not None else ""
     try:
         check_model(facts, linear=facts.is_linear)
     except DataError as error:
@@ -122,10 +146,12 @@ class ForgetPages:
         label: Annotated[str, Form()],
         ids: Annotated[str, Form(max_length=40_000)] = "",
         text: Annotated[bool, Form()] = False,
+        weight: Annotated[str, Form()] = "",
+        at: Annotated[str, Form()] = "",
     ) -> HTMLResponse:
         """Begin to have the parties grow a forest again without some rows."""
         tables = chosen.tables(self._pages.facts_of(model))
-        self._pages.acting(request).forgetting.forget(model, tables, label, ids, text)
+        self._pages.acting(request).forgetting.forget(model, tables, label, ids, text, weight=weight, at=at)
         return self._part("forgotten", request, model)
 
     def receipt(self, request: Request, model: str) -> Response:

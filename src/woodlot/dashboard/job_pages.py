@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _ROUNDS_SHOWN = 400
 _RECORDS_SHOWN = 200
 
+_MAKE_MODELS = ("model", "receipt", "erasure")
+"""What comes of jobs that leave a model behind, also when a party has left or rows were forgotten."""
+
 
 class JobPages:
     """Pages about one job.
@@ -90,9 +93,9 @@ class JobPages:
         return learnt(view.disclosures(facts.job), roles, self._account(facts), offered)
 
     def _account(self, facts: JobFacts) -> list[DisclosureRow]:
-        """What was in the frames of a training, by the leader's account; nothing where it is not on this machine."""
+        """What was in the frames of a job that has made a model, by its leader's account, where that is here."""
         for leader in self._pages.leaders.values():
-            if facts.leader and leader.name.startswith(f"{facts.leader} ") and outcome_of(facts.kind) == "model":
+            if facts.leader and leader.name.startswith(f"{facts.leader} ") and outcome_of(facts.kind) in _MAKE_MODELS:
                 try:
                     return [DisclosureRow(**row) for row in json.loads(leader.model(facts.job).disclosure)]
                 except WoodlotError:

@@ -27,6 +27,7 @@ _ON_REQUEST: dict[str, tuple[str, ...]] = {
     "answers": ("JobStatus", "Predictions"),
     "explanation": ("JobStatus", "SealedExplanation"),
     "receipt": ("JobStatus", "ReceiptText"),
+    "erasure": ("JobStatus", "ReceiptText"),
 }
 """By the outcome of a job, the messages in which its user may ask for it."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from cryptography import x509
 from jinja2 import Environment
 
+from woodlot.dashboard.leader_view import LeaderView
 from woodlot.dashboard.learnt import Matrix, Roles, learnt, on_request
 from woodlot.dashboard.party_view import PartyView
 from woodlot.dashboard.views import CoordinatorView, StateView, estimator_settings, order_of
@@ -25,6 +26,7 @@ from woodlot.jobs.kind import outcome_of
 from woodlot.privacy.claims import claim_in_words
 from woodlot.protocols.core.stakes import IN_WORDS, STAKES
 from woodlot.runtime.audit import DisclosureRow
+from woodlot.service.party import LED
 
 DAYS = 90
 """How far a report goes back where nothing is said."""
@@ -100,12 +102,11 @@ def report_of_coordinator(view: CoordinatorView, period: Period, templates: Envi
     matrices = {name: _together(_matrix_parts(view, some)) for name, some in sorted(groups.items())}
     members = [_member("coordinator", "coordinator", view.identity.certificate)]
     members += [_member(name, "party", pem) for name, pem in view.store.parties().items()]
-    receipts = [(job, found.statement, view.receipt(job)[1]) for job, found in view.receipts().items()]
     models = [model for model in view.models() if period.has(model.created) or not model.replaced_by]
     return _signed(
-        view, "coordinator", period, templates, jobs=jobs, matrices=matrices, members=members, receipts=receipts,
+        view, "coordinator", period, templates, jobs=jobs, matrices=matrices, members=members,
         models=[(m, estimator_settings(m.settings)["estimator"], claim_in_words(m.privacy)) for m in models],
-        accounts=[], policy={}, held=[],
+        accounts=[], policy={}, held=[], **_receipts(view),
     )  # fmt: skip
 
 
@@ -123,9 +124,19 @@ def report_of_party(view: PartyView, period: Period, templates: Environment) -> 
     members = [_member(view.name, "party", view.identity.certificate)]
     return _signed(
         view, view.name, period, templates, jobs=jobs[::-1], matrices={"all jobs": matrix} if told else {},
-        members=members, receipts=[], models=[], accounts=view.accounts(), policy=view.policy_lines(),
-        held=view.models(),
+        members=members, models=[], accounts=view.accounts(), policy=view.policy_lines(), held=view.models(),
+        **_receipts(LeaderView(view.config) if (view.folder / LED).is_dir() else None),
     )  # fmt: skip
+
+
+def _receipts(view: CoordinatorView | None) -> dict[str, list[tuple[str, Any, str]]]:
+    """By job what the receipts state that a role keeps, of parties that have left and of rows, and what is wrong."""
+    if view is None:
+        return {"receipts": [], "erasures": []}
+    return {
+        "receipts": [(job, found.statement, view.receipt(job)[1]) for job, found in view.receipts().items()],
+        "erasures": [(job, found.statement, view.receipt(job)[1]) for job, found in view.erasures().items()],
+    }
 
 
 def _signed(

@@ -56,6 +56,7 @@ class FederatedForest(WatchedForest, ColumnsModel):
 
     _task: Task
     receipts_: tuple[Receipt, ...]
+    erasures_: tuple[ErasureReceipt, ...]
     n_jobs: int | None
     random_state: Any
     verbose: int

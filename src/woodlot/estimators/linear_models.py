@@ -7,7 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.fitting import ColumnsModel
 from woodlot.estimators.input_tables import check_table_again, class_array, name_class_weights
 from woodlot.estimators.parameters import check_parameters
+from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation, Labels, as_federation
 from woodlot.protocols.core.forest_plan import Protection
 from woodlot.protocols.core.target import Target
@@ -158,6 +159,30 @@ class FederatedLinear(ColumnsModel):
         from woodlot.estimators.loading import linear_notes_of
 
         save_linear(folder, StoredLinear(self.linear_.coordinator, self.linear_.parts, linear_notes_of(self)))
+
+    def forget(self, ids: Any, **options: Any) -> NoReturn:
+        """Refuse: every weight is of all rows, and what they were fitted on is not kept; fit again without the rows.
+
+        Parameters
+        ----------
+        ids : array-like
+            Ids of the rows.
+        **options
+            As for forests.
+
+        Examples
+        --------
+        >>> import woodlot as wl
+        >>> model = wl.FederatedLinearRegression(parties=1).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+        >>> model.forget([1])
+        Traceback (most recent call last):
+        ...
+        woodlot.exceptions.DataError: linear models forget no rows: delete the rows, and fit the model again without ...
+        """
+        raise DataError(
+            "linear models forget no rows: delete the rows, and fit the model again without them (between "
+            "organisations: woodlot train, then woodlot models delete the former model)"
+        )
 
     # --- what each does in its way ---
 

@@ -16,6 +16,7 @@ from woodlot.estimators.base import FederatedForest
 from woodlot.estimators.estimator_settings import from_json, settings_of
 from woodlot.estimators.federated_forest import FederatedForestClassifier, FederatedForestRegressor
 from woodlot.estimators.input_tables import class_array
+from woodlot.estimators.kept_receipts import notes_of_receipts, restore_receipts
 from woodlot.estimators.linear_models import FederatedLinear, FederatedLinearRegression, FederatedLogisticRegression
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.revocable_forest import RevocableForestClassifier, RevocableForestRegressor
@@ -23,7 +24,6 @@ from woodlot.estimators.row_forests import HORIZONTAL, restore_whole
 from woodlot.estimators.whole import WholeForest
 from woodlot.exceptions import ModelFileError
 from woodlot.federation import GrownForest
-from woodlot.identity.receipts import Receipt
 from woodlot.protocols.core.forest_plan import ForestPlan
 from woodlot.protocols.core.part_files import STUMBLES, coordinators_folder, format_of
 from woodlot.protocols.linear.linear_files import FORMAT as LINEAR_FORMAT
@@ -147,7 +147,7 @@ def notes_of(model: FederatedForest) -> dict[str, Any]:
         "plan": None if forest.plan is None else msgspec.to_builtins(forest.plan),
         "epoch": forest.epoch,
         "revocable": model._notes(),
-        "receipts": [receipt.to_json() for receipt in getattr(model, "receipts_", ())],
+        **notes_of_receipts(model),
         "unwilling": list(forest.unwilling),
         "oob_score": repr(float(model.oob_score_)) if hasattr(model, "oob_score_") else None,
         "residuals": forest.residuals.tolist(),
@@ -249,7 +249,6 @@ def _restore(
         epoch=int(notes.get("epoch", 0)),
         oob_curve=None if notes.get("oob_curve") is None else OutOfBagCurve.of(notes["oob_curve"]),
     )
-    if notes.get("receipts"):
-        model.receipts_ = tuple(Receipt.parse(text.encode()) for text in notes["receipts"])
+    restore_receipts(model, notes)
     model._set_forest(model._restored(forest, notes))
     return model

@@ -15,6 +15,7 @@ from woodlot.estimators.federated_extra_trees import (
 )
 from woodlot.estimators.horizontal_forest import HorizontalForestClassifier, HorizontalForestRegressor
 from woodlot.estimators.input_tables import class_array
+from woodlot.estimators.kept_receipts import restore_receipts
 from woodlot.estimators.origin import Origin
 from woodlot.estimators.private_forest import PrivateForestClassifier, PrivateForestRegressor
 from woodlot.estimators.whole import (
@@ -27,7 +28,6 @@ from woodlot.estimators.whole import (
 )
 from woodlot.exceptions import DataError
 from woodlot.federation import GrownForest
-from woodlot.identity.receipts import Receipt
 from woodlot.privacy.claims import PrivacyClaim
 from woodlot.protocols.rows.collaborative import CollaborativePlan
 from woodlot.protocols.rows.local_forests import LocalPlan
@@ -435,8 +435,7 @@ def restore_whole(kind: type[W], stored: StoredForest) -> W:
     model.cost_ = Cost(**notes["cost"])
     model.privacy_ = PrivacyClaim.from_dict(notes["privacy"])
     model._restore(notes)
-    if notes.get("receipts"):
-        model.receipts_ = tuple(Receipt.parse(text.encode()) for text in notes["receipts"])
+    restore_receipts(model, notes)
     epoch = int(notes.get("epoch", 0))
     score = None if notes.get("oob_score") is None else float(notes["oob_score"])
     model._set_forest(GrownForest(stored.coordinator, stored.parts, stored.parts, epoch=epoch, oob_score=score))

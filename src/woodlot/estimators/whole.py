@@ -25,6 +25,7 @@ from woodlot.estimators.complete import CompleteForest
 from woodlot.estimators.estimator_settings import settings_of
 from woodlot.estimators.explaining import CompleteShapley
 from woodlot.estimators.input_tables import check_table, check_table_again, class_array
+from woodlot.estimators.kept_receipts import notes_of_receipts
 from woodlot.estimators.leaving import RowTraining, revoke_client
 from woodlot.estimators.origin import Origin, SeenRows, fitting, refuse_choice
 from woodlot.estimators.parameters import check_parameters, is_int
@@ -442,7 +443,7 @@ class WholeForest(CallbackSupportMixin, Carded, Evaluated, BaseEstimator, ABC): 
             "cost": asdict(self.cost_),
             "privacy": self.privacy_.to_dict(),
             "epoch": self.forest_.epoch,
-            "receipts": [receipt.to_json() for receipt in getattr(self, "receipts_", ())],
+            **notes_of_receipts(self),
         }
 
     def _restore(self, notes: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from woodlot.identity.identity import Identity, Trust
 from woodlot.jobs import job_messages as msg
 from woodlot.jobs.hidden.ordered_hidden import check_hidden_leaving, check_same_dealer
 from woodlot.jobs.job_store import JobStore, StoredJob
-from woodlot.jobs.kind import CoordinatorHost, Kept, Kind, Rounds, kind_of, outcome_of
+from woodlot.jobs.kind import CoordinatorHost, Kept, Kind, Rounds, kind_of, outcome_of, tells_done
 from woodlot.jobs.leaving_orders import Replacing
 from woodlot.jobs.led.dealing import DealerSeat, dealer_entropy
 from woodlot.jobs.led.relay_jobs import keep_relayed, relay_job
@@ -136,7 +136,8 @@ class JobHost:
         # The orders of others may be gone.
         if outcome_of(stored.facts.kind) == "receipt" and party == getattr(read_order(stored.order), "leaver", None):
             return msg.LeaveNotice(**self._passed_on(stored))
-        return msg.ForgetJob(job=stored.facts.job)
+        facts = stored.facts
+        return msg.ForgetJob(job=facts.job, done=facts.state == "done" if tells_done(facts.kind) else None)
 
     def _passed_on(self, stored: StoredJob) -> dict[str, bytes]:
         own, passed = pass_on(stored.order, self.identity)

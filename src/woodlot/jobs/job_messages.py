@@ -176,13 +176,19 @@ class LeaveNoted(Message):
     discloses: ClassVar = Disclosure(*FROM_PARTY, "nothing but that it is erased", "clear")
 
 
-class ForgetJob(Message):
-    """Tells a party that a job has ended, so that it can let go of its work space."""
+class ForgetJob(Message, omit_defaults=True):
+    """Tells a party that a job has ended, so that it can let go of its work space.
+
+    ``done`` is whether a forest over rows has grown, of which parties keep records; None of other jobs.
+    """
 
     brief_reply: ClassVar[bool] = True
-    discloses: ClassVar = Disclosure(*TO_PARTY, "that a job has ended", "clear")
+    discloses: ClassVar = Disclosure(
+        *TO_PARTY, "that a job has ended, and of a forest over rows whether it has grown", "clear"
+    )
     repeatable: ClassVar[bool] = True
     job: str
+    done: bool | None = None
 
 
 class JobForgotten(Message):

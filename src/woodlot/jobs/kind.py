@@ -132,6 +132,8 @@ class Kind:
         Whether it only erases a model: then the coordinator runs it, whoever leads the other jobs of the model.
     with_members : bool
         Whether helpers and key services take part.
+    tells_done : bool
+        Whether parties are told at the end if it is done: they keep records of it, and no other message is the last.
     led : bool
         Whether its order may name a party that leads: its protocol then begins with `open_rows`, can spare no party,
         and keeps nothing but what `keep` stores.
@@ -156,6 +158,7 @@ class Kind:
     keeps_order: Literal["done", "ended", ""] = ""
     erases: bool = False
     with_members: bool = False
+    tells_done: bool = False
     led: bool = False
     dealer: Callable[[Any, DealerSeat], Handler | None] | None = None
 
@@ -194,6 +197,11 @@ def known() -> Mapping[str, Kind]:
 def outcome_of(kind: str) -> Outcome:
     """What comes of jobs of a kind; of one that is not installed here nothing is known."""
     return known()[kind].outcome if kind in known() else ""
+
+
+def tells_done(kind: str) -> bool:
+    """Whether parties of jobs of a kind are told at the end if they are done."""
+    return kind in known() and known()[kind].tells_done
 
 
 @cache

@@ -259,6 +259,7 @@ KINDS = (
         private=True,
         outcome="model",
         keeps_order="done",
+        tells_done=True,
     ),
     Kind(
         order=RevokeRowsOrder,
@@ -272,6 +273,7 @@ KINDS = (
         private=True,
         outcome="receipt",
         keeps_order="ended",
+        tells_done=True,
     ),
     Kind(
         order=ForgetRowsOrder,
@@ -284,6 +286,7 @@ KINDS = (
         deed="have it forget rows",
         party_orders=True,
         outcome="erasure",
+        tells_done=True,
     ),
     Kind(
         order=PredictRowsOrder,

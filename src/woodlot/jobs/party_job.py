@@ -256,6 +256,8 @@ class PartyJob(OpenedJob):
         self.home.end_job(message.job)
         if self.home.lead is not None:
             end_led(self.home.lead.store, message.job)
+        if message.done is not None:
+            self.home.store.end_row_training(message.job, done=message.done)
         self.home.store.erase_dropped(message.job)
         self.home.store.forget_batches(message.job)
         self.home.store.forget_deceived(message.job)

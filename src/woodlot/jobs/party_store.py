@@ -50,6 +50,8 @@ TRAINED_ON = "trained_on.npy"
 REFERENCE = "reference.json"
 ROW_TRAINING = "row_training.json"
 """By what a forest over rows was grown."""
+FORMER = "former"
+"""Names the model that a forest over rows takes the place of, until the job that grows it has ended."""
 DROPPED = "dropped"
 """Marks a model that is to be erased, with the job that has replaced it."""
 _DECEIVED = "deceived"
@@ -361,6 +363,28 @@ class PartyStore:
         with _on_disk("the end of a model"):
             write_whole(self.folder / "alignments" / model / DROPPED, lambda file: file.write(job.encode()))
 
+    def keep_former(self, job: str, model: str) -> None:
+        """Store which model the forest over rows that a job grows takes the place of."""
+        with _on_disk("the rows of a training"):
+            folder = self.folder / "alignments" / job
+            private_folder(folder)
+            write_whole(folder / FORMER, lambda file: file.write(model.encode()))
+
+    def end_row_training(self, job: str, *, done: bool) -> None:
+        """Erase the records of the former model where a job over rows is done; where it has failed, its own."""
+        if not JOB_ID.fullmatch(job):
+            return
+        kept = self.folder / "alignments"
+        with _on_disk("the end of a model"):
+            if not done:
+                for mark in kept.glob(f"[!.]*/{DROPPED}"):
+                    if mark.read_bytes() == job.encode():
+                        mark.unlink()  # the former model stays in use
+                _erase_own_rows(kept / job)
+            elif (kept / job / FORMER).is_file():
+                _erase_own_rows(kept / (kept / job / FORMER).read_bytes().decode())
+                (kept / job / FORMER).unlink()
+
     def keep_reference(self, model: str, reference: ColumnsReference) -> None:
         """Store what new rows are compared with, beside the rows of the training; it goes when the model goes."""
         with _on_disk("what new rows are compared with"):
@@ -445,6 +469,12 @@ def read_alignment(state: Path, job: str) -> tuple[AlignmentFacts, NDArray[np.in
     except (OSError, ValueError):
         raise DataError("it does not know this alignment; align again") from None
     return facts, rows
+
+
+def _erase_own_rows(folder: Path) -> None:
+    """Erase the record of a training over rows; what is kept of models over columns no such job ends."""
+    if not (folder / "facts.json").is_file():
+        erase_folder(folder)
 
 
 def _mark_of(leader: str | None) -> dict[str, bytes]:

@@ -121,6 +121,8 @@ class GrowRowsWork:
         reply = self._client.handle(message)
         if not self._noted:
             keep_seen(self._taken, self._rows)
+            if isinstance(self._taken.order, RevokeRowsOrder):
+                self._taken.home.store.keep_former(self._taken.job, self._taken.order.model)
             if "forget" in self._taken.home.policy.protocols:  # to know its rows again when some are deleted
                 self._keep_training()
             self._noted = True

@@ -25,6 +25,10 @@ from woodlot.trees.alone import WholeTrees
 from woodlot.trees.forest import take_leaves
 
 P = TypeVar("P", bound=HorizontalPlan)
+NOISY = (
+    "this forest was grown under differential privacy: growing it without the rows draws new noise and spends privacy "
+    "budget again, so it is not the same forest without them. Train it again without the rows"
+)
 
 
 class GrownAgain(NamedTuple):
@@ -48,10 +52,7 @@ def check_forgets(plan: HorizontalPlan) -> None:
     noisy = isinstance(plan, CollaborativePlan) and plan.dp_leaf_epsilon is not None
     noisy |= isinstance(plan, ExtraTreesPlan) and plan.ranges == "private-quantiles"
     if plan.protects or noisy:
-        raise DataError(
-            "this forest was grown under differential privacy: growing it without the rows draws new noise and spends "
-            "privacy budget again, so it is not the same forest without them. Train it again without the rows"
-        )
+        raise DataError(NOISY)
 
 
 def plan_of_all(plan: P) -> P:
