@@ -69,7 +69,8 @@ def hadamard(y: np.ndarray, k: int, epsilon: float, rng: np.random.Generator) ->
     rows = rng.integers(0, width, len(y))
     signs = 1 - 2 * (np.bitwise_count(rows[:, None] & np.arange(1, k + 1)) % 2).astype(np.int64)
     told = signs[np.arange(len(y)), y] * np.where(rng.random(len(y)) < 1 / (1 + math.exp(-epsilon)), 1, -1)
-    return signs * told[:, None] / math.tanh(epsilon / 2)
+    unbiased: np.ndarray = signs * told[:, None] / math.tanh(epsilon / 2)
+    return unbiased
 
 
 MECHANISMS: dict[str, tuple[Told, Callable[[int, float], float]]] = {
