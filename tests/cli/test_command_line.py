@@ -62,7 +62,7 @@ def test_a_shell_can_complete_commands() -> None:
 @pytest.mark.parametrize("kind", ["revokable", "local", "linear"])
 def test_what_cannot_be_planned_is_named_with_what_can(kind: str) -> None:
     done = run("plan", "--rows", "100", "--columns", "bank=2", "--columns", "shop=2", "--set", f"kind={kind}")
-    assert done.stderr.startswith(f"woodlot: --set kind={kind}: a forecast is made of kind revocable or lossless")
+    assert done.stderr.startswith(f"woodlot: --set kind={kind}: a forecast is made of kind revocable, lossless")
 
 
 def test_without_a_command_it_shows_the_help() -> None:

@@ -101,6 +101,30 @@ def test_rounds_do_not_grow_with_trees(privacy: Any, others: int) -> None:
         assert model.cost_.rounds == others + 3
 
 
+def test_leaves_grow_as_epsilon_shrinks_unless_their_size_is_given() -> None:
+    def leaf(privacy: Any, n_classes: int = 10, **params: Any) -> int:
+        model = wl.FederatedExtraTreesClassifier(max_depth=3, classes=range(n_classes), privacy=privacy, **params)
+        plan: Any = model.make_plan()
+        return int(plan.min_samples_leaf)
+
+    assert [leaf(wl.LocalDP(epsilon=epsilon)) for epsilon in (0.5, 1.0, 2.0, 4.0)] == [74, 19, 5, 5]
+    assert leaf(wl.LocalDP(epsilon=0.5), 26) > leaf(wl.LocalDP(epsilon=0.5), 3) > leaf(wl.LocalDP(epsilon=0.5), 2) > 5
+    assert leaf(wl.LocalDP()) == leaf(None) == leaf(wl.GlobalDP(epsilon=0.1)) == 5
+    assert leaf(wl.LocalDP(epsilon=0.5), min_samples_leaf=1) == 1
+    assert leaf(wl.LocalDP.preset("ldp-paper"), 2) == 5
+
+
+def test_larger_leaves_are_better_where_labels_are_noisy() -> None:
+    X, y = load_digits(return_X_y=True)
+    small, usual = (
+        wl.FederatedExtraTreesClassifier(20, privacy=wl.LocalDP(epsilon=1.0), min_samples_leaf=leaf, random_state=0)
+        .fit(X[::2], y[::2])
+        .score(X[1::2], y[1::2])
+        for leaf in (5, None)
+    )
+    assert usual > small + 0.02
+
+
 def test_a_federation_and_its_second_training() -> None:
     X, y = data()
     members = federation(X, y)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import woodlot as wl
-from woodlot.estimators import forecast_parts, forecast_protected
+from woodlot.estimators import forecast_parts, forecast_private, forecast_protected
 from woodlot.estimators.forecast import DataShape, Network, fit_made_up, forecast, made_up_rows
 from woodlot.exceptions import DataError
 
@@ -92,6 +92,62 @@ def test_bytes_of_protected_trainings_are_foreseen_within_a_tenth(case: str, mon
     assert foreseen.memory_by_party.keys() == shape.columns.keys()
 
 
+PRIVATE: dict[str, tuple[Any, DataShape]] = {
+    "two classes": (
+        wl.PrivateForestClassifier(2.0, n_estimators=30, delta=1e-7),
+        DataShape(6_000, {"a": 4, "b": 4, "c": 4}),
+    ),
+    "regression, some may drop out": (
+        wl.PrivateForestRegressor(4.0, n_estimators=12, spare_after=5.0, target_range=(10, 20)),
+        DataShape(2_000, {"a": 3, "b": 3, "c": 3, "d": 3}, classes=0),
+    ),
+}
+
+
+@pytest.fixture
+def few_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TRIAL_ROWS": (500, 1_000), "SIMULATED_ROWS": 4_000, "FRESH_ROWS": 2_000}.items():
+        monkeypatch.setattr(forecast_private, name, value)
+
+
+@pytest.mark.usefixtures("few_simulated")
+@pytest.mark.parametrize("case", PRIVATE)
+def test_private_trainings_are_foreseen_with_what_they_spend(case: str) -> None:
+    estimator, shape = PRIVATE[case]
+    foreseen = forecast(estimator, shape)
+    model = fit_made_up(estimator.set_params(random_state=5), shape, shape.rows)
+    cost, outlook = model.cost_, foreseen.outlook
+    assert foreseen.bytes_by_party == pytest.approx(cost.bytes_by_party, rel=0.02)
+    assert foreseen.rounds == cost.rounds
+    assert foreseen.compute_seconds > 0
+    assert outlook is not None
+    assert (outlook.epsilon, outlook.delta) == (model.privacy_.epsilon, model.privacy_.delta)
+    assert 0.5 * outlook.epsilon < outlook.epsilon_outside < outlook.epsilon  # the noise of one client more
+    assert outlook.simulated_rows == min(shape.rows, 4_000)
+    assert outlook.constant < outlook.score < outlook.without_noise
+    told = repr(foreseen)
+    assert f"epsilon {outlook.epsilon:g}, delta {outlook.delta:g} of rows" in told
+    assert f"{outlook.measure}, simulated" in told
+
+
+@pytest.mark.usefixtures("few_simulated")
+def test_what_makes_private_answers_noisier_is_foreseen() -> None:
+    def noise(in_west: int = 2, **params: Any) -> float:
+        shape = DataShape(1_000, {"north": 2, "south": 2, "west": in_west})
+        outlook = forecast(wl.PrivateForestClassifier(n_estimators=6, max_depth=3).set_params(**params), shape).outlook
+        assert outlook is not None
+        return outlook.noise_per_leaf
+
+    usual = noise()
+    assert noise(epsilon=0.5) == pytest.approx(2 * usual, rel=0.1)
+    assert noise(n_estimators=24) == pytest.approx(2 * usual, rel=0.05)
+    assert noise(colluding=0) == pytest.approx(usual * (2 / 3) ** 0.5, rel=0.02)  # all three shares count, not two
+    with pytest.raises(DataError, match="too small for 6 trees"):
+        noise(epsilon=1e-4)
+    with pytest.raises(DataError, match="the same columns: give each the same number"):
+        noise(in_west=3)
+
+
 def test_the_network_adds_its_time() -> None:
     estimator, shape = wl.FederatedForestClassifier(4, max_depth=3), DataShape(200, {"a": 2, "b": 2})
     far = forecast(estimator, shape, Network(latency=0.05, bandwidth=2_500_000))
@@ -113,7 +169,7 @@ def test_shapes_that_cannot_be(wrong: dict[str, Any]) -> None:
 
 def test_what_is_not_foreseen_is_told() -> None:
     for other in (wl.FederatedForestClassifier(max_leaf_nodes=5), wl.LocalForestsClassifier()):
-        with pytest.raises(DataError, match="without max_leaf_nodes, RevocableForest and HorizontalForest"):
+        with pytest.raises(DataError, match="RevocableForest, HorizontalForest and PrivateForest"):
             forecast(other, DataShape(100, {"a": 2}))
     with pytest.raises(DataError, match="the same columns: give each the same number"):
         forecast(wl.HorizontalForestClassifier(), DataShape(100, {"a": 2, "b": 3}))

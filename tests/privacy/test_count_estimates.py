@@ -11,7 +11,7 @@ from parts import sum_parts
 from scipy.optimize import nnls
 from sklearn.linear_model import Lasso
 
-from woodlot.privacy.counts import debias, estimate_counts
+from woodlot.privacy.counts import debias, estimate_counts, noise_of_a_count
 from woodlot.privacy.label_code import LabelCode
 from woodlot.privacy.randomised_response import RandomisedResponse
 
@@ -121,3 +121,19 @@ def test_no_nodes_and_bad_shapes() -> None:
         estimate_counts(BLOOM, np.zeros((1, 64)), np.array([-1]))
     with pytest.raises(ValueError, match="method"):
         estimate_counts(BLOOM, np.zeros((1, 64)), np.array([1]), method="ols")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize(
+    "code",
+    [LabelCode.one_bit(LETTERS[:2]), LabelCode.one_hot(LETTERS[:5]), LabelCode.bloom(LETTERS[:5], length=9, hashes=2)],
+    ids=lambda code: code.kind,
+)
+def test_the_noise_of_a_count_is_that_of_counts_by_least_squares(code: LabelCode, epsilon: float) -> None:
+    """From 40,000 seeded draws. A variance is off by 1% then (one standard deviation), and by 7% never."""
+    response = RandomisedResponse.for_epsilon(code, epsilon)
+    rng, bits = np.random.default_rng(1), code.bits[0]
+    told = rng.random((40_000, code.length)) < np.where(bits, float(response.told(1)), float(response.told(0)))
+    unbiased = debias(response, told, np.ones(len(told)))
+    counts = unbiased if code.kind == "one-bit" else unbiased @ np.linalg.pinv(code.bits.astype(float))
+    assert noise_of_a_count(response) == pytest.approx(counts.var(axis=0).mean(), rel=0.07)

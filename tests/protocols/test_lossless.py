@@ -29,6 +29,7 @@ from woodlot.protocols.rows import row_messages as msg
 from woodlot.protocols.rows.lossless import LosslessClient, LosslessPlan, lossless_forest, lossless_messages
 from woodlot.protocols.rows.lossless.bins import asking
 from woodlot.protocols.rows.lossless.lossless_plan import true_weights
+from woodlot.protocols.rows.lossless.lossless_trees import Growing
 from woodlot.protocols.rows.schema import agree_on_schema
 from woodlot.protocols.sums import SumClient, open_sums, sum_messages, sum_round
 from woodlot.runtime import codec
@@ -77,7 +78,12 @@ FRAME, CLASSES, TARGETS = frame()
 
 
 def clients_of(
-    dealt: np.ndarray, a_plan: LosslessPlan, X: pd.DataFrame = FRAME, y: Any = None, weights: Any = None
+    dealt: np.ndarray,
+    a_plan: LosslessPlan,
+    X: pd.DataFrame = FRAME,
+    y: Any = None,
+    weights: Any = None,
+    kind: type[LosslessClient] = LosslessClient,
 ) -> dict[str, Any]:
     """One client for each number up to the largest; some may have no rows."""
     regression = a_plan.task == "targets"
@@ -96,7 +102,7 @@ def clients_of(
             allow_two=a_plan.allow_two,
             quorum=a_plan.needed,
         )
-        clients[f"client-{k}"] = LosslessClient(f"client-{k}", read_table(X[mine]), target, sums=sums, plan=a_plan)
+        clients[f"client-{k}"] = kind(f"client-{k}", read_table(X[mine]), target, sums=sums, plan=a_plan)
     return clients
 
 
@@ -565,6 +571,73 @@ def test_in_the_middle_of_growth_the_others_go_on(at: int) -> None:
     sent = [m.values for m in map(codec.decode, seen) if isinstance(m, sum_messages.MaskedVector)]
     words = np.concatenate([values for values in sent if values.dtype == np.uint64])
     assert len(np.unique(words)) == len(words)
+
+
+class Dying(Dropping):
+    """A client that is killed at its n-th message from the drawing of rows on; it counts the sums that it is in."""
+
+    def __init__(self, client: LosslessClient, at: int) -> None:
+        super().__init__(client, lossless_messages.DrawRows, 1)
+        self.is_drawing, self.at_message, self.n_sums = False, at, 0
+
+    def handle(self, message: Message) -> Message:
+        self.is_drawing |= isinstance(message, self.kind)
+        self.at_message -= self.is_drawing
+        if self.at_message < 0:
+            raise DataError("the table is gone")
+        reply = self.client.handle(message)
+        self.n_sums += self.is_drawing and isinstance(reply, sum_messages.MaskedVector)
+        return reply
+
+
+class Mute(LosslessClient):
+    """Adds zeros from one of its sums on, the drawing of rows being the first, as if its rows were not there."""
+
+    stops = 0
+    is_drawing = False
+
+    def _answer(self, message: Any, numbers: np.ndarray, *, whole: bool = False) -> Message:
+        self.is_drawing |= isinstance(message, lossless_messages.DrawRows)
+        is_mute = self.is_drawing and self.stops <= 0
+        reply = super()._answer(message, np.zeros_like(numbers) if is_mute else numbers, whole=whole)
+        self.stops -= self.is_drawing
+        return reply
+
+
+@pytest.mark.parametrize("task", ["classes", "targets"])
+@pytest.mark.parametrize("seed", range(2))
+def test_three_of_ten_killed_at_random_messages_leave_the_forest_without_their_later_rows(
+    task: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_plan, rng = plan(task=task, max_depth=6, spare_after=1.0), np.random.default_rng(seed)
+    ten = np.arange(ROWS) % 10
+    clients = clients_of(ten, a_plan)
+    victims = sorted(rng.choice(list(clients), 3, replace=False).tolist())
+    sums = 1 + 6  # the drawing, and one at least for each level; each of two messages or more
+    for name in victims:
+        clients[name] = Dying(clients[name], int(rng.integers(0, 2 * sums)))
+    # parents have more rows than both children once clients are gone: the coordinator then takes no side for granted
+    wholes: list[bool] = []
+    take = Growing.take
+
+    def noted(self: Growing, *asked: Any, whole: bool) -> None:
+        wholes.append(whole)
+        take(self, *asked, whole=whole)
+
+    def repeated(self: Growing, *asked: Any, whole: bool) -> None:
+        take(self, *asked, whole=wholes.pop(0))
+
+    monkeypatch.setattr(Growing, "take", noted)
+    killed = run_on(clients, a_plan)[0]
+    assert killed[0].left == tuple(victims) == tuple(sorted(killed[0].left_at))
+    mute = clients_of(ten, a_plan, kind=Mute)
+    for name, client in mute.items():
+        client.stops = clients[name].n_sums if name in victims else len(wholes) + 1
+    monkeypatch.setattr(Growing, "take", repeated)
+    expected = run_on(mute, a_plan)[0]
+    assert_same(killed, expected)
+    assert expected[0].left == ()
+    assert not wholes
 
 
 def test_without_being_told_to_go_on_the_run_stops() -> None:

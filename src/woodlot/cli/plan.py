@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -70,13 +71,13 @@ def plan(
         console.print("\n[dim]Measured in one process: without the network.[/dim]")
 
 
-_KINDS = ("revocable", "lossless")
+_KINDS = ("revocable", "lossless", "private")
 """What can be planned besides a forest over columns, by the names that it has in a job.toml."""
 
 
 def _check_kind(kind: Any) -> None:
     if kind is not None and kind not in _KINDS:
-        raise ConfigError(f"--set kind={kind}: a forecast is made of kind {' or '.join(_KINDS)}, or without it")
+        raise ConfigError(f"--set kind={kind}: a forecast is made of kind {', '.join(_KINDS)}, or without it")
 
 
 def _estimator(task: str, settings: dict[str, Any]) -> Any:
@@ -108,6 +109,7 @@ def _plain(foreseen: Any, compared: Any) -> dict[str, Any]:
         "compute_seconds": foreseen.compute_seconds,
         "network_seconds": foreseen.network_seconds,
         "opened": foreseen.opened,
+        "outlook": None if foreseen.outlook is None else asdict(foreseen.outlook),
         "measured": None
         if compared is None
         else {name: dict(zip(("foreseen", "measured", "off"), rest, strict=True)) for name, *rest in compared},

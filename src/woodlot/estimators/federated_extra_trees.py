@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from woodlot.estimators.whole import (
 )
 from woodlot.exceptions import DataError
 from woodlot.federation import AnyFederation, GrownForest
+from woodlot.privacy.counts import noise_of_a_count
 from woodlot.privacy.settings import GlobalDP, LocalDP
 from woodlot.protocols.core.target import Target
 from woodlot.protocols.rows.extra_plan import MIN_PROPOSAL_ROWS, ExtraTreesPlan
@@ -69,8 +71,11 @@ class _ExtraTrees(WholeForest):
                 UserWarning,
                 stacklevel=6,
             )
+        params = self._growth_parameters()
+        if params["min_samples_leaf"] is None:
+            params["min_samples_leaf"] = _usual_leaf(self.privacy, classes)
         return ExtraTreesPlan(
-            **growth_fields(self._growth_parameters(), self._task, seed),
+            **growth_fields(params, self._task, seed),
             ranges=self.ranges,  # type: ignore[arg-type]
             knots=knots,
             known_categories=categories,
@@ -149,9 +154,10 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
         Measure of the quality of a split.
     max_depth, min_samples_split
         When to stop splitting, as in scikit-learn; counts are of all clients together, as released.
-    min_samples_leaf : int, default=5
+    min_samples_leaf : int or None, default=None
         Rows of all clients together on both sides of a split. With 1, as in the paper, leaves tell the labels of
-        single rows.
+        single rows. None: 5; under LocalDP more, the smaller epsilon is and the more classes there are, so that the
+        rows of a leaf are more than the noise on their labels.
     max_features : int, float, {"sqrt", "log2"} or None, default="sqrt"
         Columns tried at each node.
     ranges : {"declared", "proposals", "private-quantiles"}, default="declared"
@@ -219,7 +225,7 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
         criterion: str = "gini",
         max_depth: int | None = None,
         min_samples_split: int = 2,
-        min_samples_leaf: int = PRIVATE_LEAF,
+        min_samples_leaf: int | None = None,
         max_features: int | float | str | None = "sqrt",
         ranges: str = "declared",
         declared: Mapping[Any, Any] | None = None,
@@ -266,10 +272,10 @@ class FederatedExtraTreesClassifier(_ExtraTrees, WholeForestClassifier):
 class FederatedExtraTreesRegressor(_ExtraTrees, WholeForestRegressor):
     """Federated extra-trees for regression: clients tell sums of targets, in fixed point.
 
-    Parameters and attributes as for `FederatedExtraTreesClassifier`, except ``criterion`` ("squared_error") and
-    ``max_features`` (default 1.0), without ``classes`` and ``classes_``, and ``privacy`` must be None, as in the paper:
-    randomised response is for labels. Clients tell the power of two above their largest target, so that sums are
-    exact.
+    Parameters and attributes as for `FederatedExtraTreesClassifier`, except ``criterion`` ("squared_error"),
+    ``min_samples_leaf`` (default 5) and ``max_features`` (default 1.0), without ``classes`` and ``classes_``, and
+    ``privacy`` must be None, as in the paper: randomised response is for labels. Clients tell the power of two above
+    their largest target, so that sums are exact.
 
     Examples
     --------
@@ -321,6 +327,17 @@ class FederatedExtraTreesRegressor(_ExtraTrees, WholeForestRegressor):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+
+def _usual_leaf(privacy: LocalDP | GlobalDP | None, classes: tuple[Any, ...] | None) -> int:
+    """Rows of a leaf where the user does not say.
+
+    Of k classes the largest of the errors in the counts of a leaf is about the root of 2 ln(k) v n, with n rows and a
+    variance of v for each. From 2 ln(k) v rows on a class that most rows have is larger than that.
+    """
+    if not isinstance(privacy, LocalDP) or not classes:
+        return PRIVATE_LEAF
+    return max(PRIVATE_LEAF, math.ceil(2 * math.log(len(classes)) * noise_of_a_count(privacy.response(classes))))
 
 
 # --- ranges ---

@@ -2,7 +2,8 @@
 
 Bytes follow exactly from the shape of the trees (docs/protocol/vertical.md), which small trial forests on made-up rows
 tell in a few seconds (`forecast_parts.py`). Seconds per row, node and round are measured by the same trials, on this
-machine. Hidden and protected trainings have trials of their own (`forecast_hidden.py`, `forecast_protected.py`).
+machine. Hidden and protected trainings have trials of their own (`forecast_hidden.py`, `forecast_protected.py`,
+`forecast_private.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from woodlot.estimators.forecast_parts import (
     made_up_rows,
     quickest,
 )
+from woodlot.estimators.forecast_private import PRIVATE, forecast_private
 from woodlot.estimators.forecast_protected import PROTECTED, forecast_protected
 from woodlot.exceptions import DataError
 from woodlot.protocols.core.forest_plan import DEFAULT_MEMORY
@@ -53,7 +55,7 @@ def forecast(
 
     Parameters
     ----------
-    estimator : FederatedForest*, RevocableForest* or HorizontalForest*
+    estimator : FederatedForest*, RevocableForest*, HorizontalForest* or PrivateForest*
         With the parameters of the planned training.
     shape : DataShape
         The size of the planned data.
@@ -67,18 +69,20 @@ def forecast(
     Forecast
     """
     network = network or Network()
-    protected = isinstance(estimator, PROTECTED)
+    protected = isinstance(estimator, (*PROTECTED, *PRIVATE))
     if lead == "holder":
         if protected:
             raise DataError("lead='holder' is for FederatedForest estimators; use lead='coordinator' with others")
         return forecast(estimator, shape, network).led(next(iter(shape.columns)), network)
     if not protected and not (isinstance(estimator, FederatedForest) and estimator.max_leaf_nodes is None):
         raise DataError(
-            "a forecast is made for FederatedForest estimators without max_leaf_nodes, RevocableForest and "
-            "HorizontalForest; for others fit a part of the rows and read cost_"
+            "a forecast is made for FederatedForest estimators without max_leaf_nodes, RevocableForest, "
+            "HorizontalForest and PrivateForest; for others fit a part of the rows and read cost_"
         )
     if getattr(estimator, "protection", "open") == "hidden":
         return forecast_hidden(estimator, shape, network)
+    if isinstance(estimator, PRIVATE):
+        return forecast_private(estimator, shape, network)
     if protected:
         return forecast_protected(estimator, shape, network)
     n_trees = int(estimator.n_estimators)

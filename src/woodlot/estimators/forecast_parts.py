@@ -19,6 +19,7 @@ from scipy.optimize import nnls
 from sklearn.base import clone
 
 from woodlot.data.markup import html_facts
+from woodlot.estimators.whole import WholeForest
 from woodlot.jobs.padding import LENGTH_BYTES, padded_length
 from woodlot.protocols.core.message import Role
 from woodlot.runtime.audit import Cost, readable_bytes, readable_seconds
@@ -77,6 +78,54 @@ class Network:
         return rounds * self.latency + (n_bytes / self.bandwidth if isfinite(self.bandwidth) else 0.0)
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What a private training costs a row, and what public shape alone tells of its answers.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        What the training costs a row of each client, once.
+    epsilon_outside : float
+        With the same delta, against who knows no client's noise.
+    rows_per_leaf, noise_per_leaf : float
+        In one tree: rows of all clients, on average, and the standard deviation of the noise in their sum, counted in
+        rows that the trees before are entirely wrong about.
+    measure : str
+        What scores are: "accuracy" or "R2".
+    simulated_rows : int
+        Made-up rows that were trained on.
+    score, spread : float
+        On fresh made-up rows: mean and standard deviation over some draws of trees and noise.
+    without_noise : float
+        The same trees with hardly any noise.
+    constant : float
+        The score of one answer for all rows.
+    """
+
+    epsilon: float
+    delta: float
+    epsilon_outside: float
+    rows_per_leaf: float
+    noise_per_leaf: float
+    measure: str
+    simulated_rows: int
+    score: float
+    spread: float
+    without_noise: float
+    constant: float
+
+    def facts(self) -> dict[str, str]:
+        """For people, line by line."""
+        return {
+            "budget spent": f"epsilon {self.epsilon:g}, delta {self.delta:g} of rows at each party, once",
+            "against outsiders": f"epsilon {self.epsilon_outside:.2f}, who know no party's noise",
+            "noise of a leaf": f"{self.noise_per_leaf:,.0f} rows, beside {self.rows_per_leaf:,.0f}; in each tree",
+            f"{self.measure}, simulated": f"{self.score:.3f} ±{self.spread:.3f} on made-up rows, after training on "
+            f"{self.simulated_rows:,}; without noise {self.without_noise:.3f}, one answer for all {self.constant:.3f}",
+        }
+
+
 @dataclass(frozen=True, repr=False)
 class Forecast:
     """What a training will cost.
@@ -93,6 +142,8 @@ class Forecast:
         Time of all parties on a machine like this, and on the links.
     opened : dict of str to str
         What each role is told of rows and labels, in words; of a hidden training.
+    outlook : Outlook or None
+        What a private training costs a row, and what may be expected of its answers.
     """
 
     rounds: int
@@ -102,6 +153,7 @@ class Forecast:
     network_seconds: float
     details: dict[str, float] = field(default_factory=dict)
     opened: dict[str, str] = field(default_factory=dict)
+    outlook: Outlook | None = None
 
     def led(self, leader: str, network: Network) -> Forecast:
         """The same, where a party leads: its line carries the frames of all others, and its own messages stay with it.
@@ -142,7 +194,8 @@ class Forecast:
         }
         lines |= {f"bytes, {p}": readable_bytes(n) for p, n in self.bytes_by_party.items()}
         lines |= {f"memory, {p}": readable_bytes(n) for p, n in self.memory_by_party.items()}
-        return lines | {f"opened, {p}": words for p, words in self.opened.items()}
+        lines |= {f"opened, {p}": words for p, words in self.opened.items()}
+        return lines | (self.outlook.facts() if self.outlook else {})
 
     def beside(self, cost: Cost) -> list[tuple[str, str, str, str]]:
         """Foreseen beside measured, and by how much it is off: one line each for rounds, bytes and time."""
@@ -307,12 +360,21 @@ def fit_trial(estimator: Any, shape: DataShape, rows: int, trees: int, **params:
     return fit_made_up(small, shape, rows)
 
 
-def fit_made_up(estimator: Any, shape: DataShape, rows: int) -> Any:
-    """Fit an estimator on made-up rows of a shape; where parties have rows and not columns, all columns are alike."""
-    if not hasattr(estimator, "sums"):
+def fit_made_up(estimator: Any, shape: DataShape, rows: int, beyond: int = 0) -> Any:
+    """Fit an estimator on made-up rows of a shape; where parties have rows and not columns, all columns are alike.
+
+    With ``beyond`` the rows are the first ones of so many more.
+    """
+    if not isinstance(estimator, WholeForest):
         table, y, dealing = made_up_rows(shape, rows)
         return estimator.set_params(parties=dealing).fit(table, y)
+    table, y = made_up_table(shape, rows + beyond)
+    clients = np.array(list(shape.columns))[np.arange(rows) % len(shape.columns)]
+    return estimator.set_params(parties=clients).fit(table[:rows], y[:rows])
+
+
+def made_up_table(shape: DataShape, rows: int) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """Rows that are dealt to parties with the same columns, and their labels."""
     columns = max(shape.columns.values())
     table, y, _ = made_up_rows(DataShape(shape.rows, {"all": columns}, shape.classes, shape.noise), rows)
-    clients = np.array(list(shape.columns))[np.arange(rows) % len(shape.columns)]
-    return estimator.set_params(parties=clients).fit(table, y)
+    return table, y

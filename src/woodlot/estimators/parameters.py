@@ -279,6 +279,7 @@ TABLE: Mapping[str, Mapping[str, Rule]] = {
     "HorizontalForestRegressor": _LOSSLESS | _TARGETS,
     "FederatedExtraTreesClassifier": _EXTRA | _CLASSES | {
         "classes": NONE | CLASSES,
+        "min_samples_leaf": NONE | whole(1),
         "privacy": NONE | instance("a LocalDP", LocalDP) | instance("a GlobalDP", GlobalDP),
     },
     "FederatedExtraTreesRegressor": _EXTRA | _TARGETS | {

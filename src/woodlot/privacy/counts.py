@@ -76,6 +76,15 @@ def debias(response: RandomisedResponse, sums: NDArray[Any], n: NDArray[Any]) ->
     return result
 
 
+def noise_of_a_count(response: RandomisedResponse) -> float:
+    """Variance that each row adds to the estimated count of a class, by the noise on its bits alone."""
+    low, high = float(response.told(0)), float(response.told(1))
+    of_a_bit = max(low * (1 - low), high * (1 - high)) / (high - low) ** 2
+    bits = response.code.bits.astype(np.float64)
+    shares = np.ones((1, 1)) if response.code.kind == "one-bit" else np.linalg.pinv(bits)
+    return of_a_bit * float((shares**2).sum(axis=0).mean())
+
+
 def _scaled(counts: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.float64]:
     total = counts.sum(axis=-1)
     nothing = total <= 0
