@@ -13,7 +13,7 @@ Each repeat fits every library once on the same three quarters of the rows, with
 last quarter. The table has medians: CPU seconds of Woodlot, how many times as long the others take (by CPU time and by
 the clock), and accuracy (R2 for regression). A library that takes longer than ``--patience`` seconds is measured once.
 With ``--minutes`` each set has its share of the time that is left, and fewer repeats where that is spent; every library
-is measured at least once. ``--readme`` writes the table of fits at default settings between two marks of that file.
+is measured at least once. ``--readme`` writes a sentence on fits at default settings between two marks of that file.
 Data: parquet files in $WOODLOT_DATASETS, or in shared/datasets beside the repository.
 """
 
@@ -407,19 +407,30 @@ def page(tables: dict[str, dict[str, list[str]]], others: list[str], repeats: in
 README_MARKS = ("<!-- real tables: written by benchmarks/real.py -->", "<!-- end of real tables -->")
 
 
-def write_readme(path: Path, fits: list[str], busy: float | None) -> None:
-    """Put the table of fits between the marks of a file."""
+def wall_ratios(times: dict[str, Times]) -> dict[str, float]:
+    """How many times as long as Woodlot's fit the others' take by the clock."""
+    ours = max(times["Woodlot"].median("fit", 0), 1e-9)
+    return {name: own.median("fit", 0) / ours for name, own in times.items()}
+
+
+def write_readme(path: Path, ratios: list[dict[str, float]], busy: float | None) -> None:
+    """Put what the first table says between the marks of a file, in a sentence."""
     text = path.read_text(encoding="utf-8")
     before, first, rest = text.partition(README_MARKS[0])
     _, last, after = rest.partition(README_MARKS[1])
     if not first or not last:
         raise SystemExit(f"{path} has no marks {README_MARKS[0]!r} and {README_MARKS[1]!r} to write between.")
     load = "" if busy is None or busy <= QUIET else f" Other processes used {busy:.0%} of the machine."
+    spans = []
+    for name, words in {"scikit-learn": "scikit-learn", "intelex": "scikit-learn-intelex"}.items():
+        found = [ratio[name] for ratio in ratios if name in ratio]
+        if found:
+            spans.append(f"{words} takes {min(found):.1f} to {max(found):.1f} times")
     told = (
-        "Real tables at default settings, 100 trees, two parties in one process, two threads each: how many times as "
-        f"long other libraries take as Woodlot (CPU / wall; [all figures](docs/results/real.md)).{load}"
+        f"On {len(ratios)} real tables at default settings {' and '.join(spans)} as long by the clock as two parties in "
+        f"one process ([table](docs/results/real.md)).{load}"
     )
-    path.write_text("\n".join([before + first, "", told, "", *fits, "", last + after]), encoding="utf-8")
+    path.write_text("\n".join([before + first, told, last + after]), encoding="utf-8")
 
 
 def main() -> int:
@@ -431,7 +442,7 @@ def main() -> int:
     parser.add_argument("--patience", type=float, default=20.0, help="seconds after which a fit is not repeated")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="of the whole run, about")
     parser.add_argument("--out")
-    parser.add_argument("--readme", help="file with two marks, between which the first table is written")
+    parser.add_argument("--readme", help="file with two marks, between which a sentence on the first table is written")
     arguments = parser.parse_args()
     if not folder().is_dir():
         print("No data sets: set WOODLOT_DATASETS to a folder of parquet files (see the docstring). Nothing measured.")
@@ -444,6 +455,7 @@ def main() -> int:
     load, end = OtherWork(), time.perf_counter() + 60 * arguments.minutes
     waiting = len(arguments.settings) * len(arguments.sets)
     tables: dict[str, dict[str, list[str]]] = {}
+    ratios: list[dict[str, float]] = []
     for setting in arguments.settings:
         tables[setting] = {what: head(others, what) for what in ("fit", "predict")}
         print(f"{TITLES[setting]}\n" + "\n".join(tables[setting]["fit"]), flush=True)
@@ -452,6 +464,8 @@ def main() -> int:
             share = (end - time.perf_counter()) / waiting
             times = measure(data, SETTINGS[setting], libraries, arguments.repeats, arguments.patience, share)
             waiting -= 1
+            if setting == "default":
+                ratios.append(wall_ratios(times))
             for what, lines in tables[setting].items():
                 lines.append(row(data, times, others, what))
                 print(lines[-1], flush=True)
@@ -459,7 +473,7 @@ def main() -> int:
                 text = page(tables, others, arguments.repeats, load.share())
                 Path(arguments.out).write_text(text, encoding="utf-8")
     if arguments.readme and "default" in tables:
-        write_readme(Path(arguments.readme), tables["default"]["fit"], load.share())
+        write_readme(Path(arguments.readme), ratios, load.share())
     return 0
 
 
