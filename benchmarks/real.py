@@ -427,8 +427,8 @@ def write_readme(path: Path, ratios: list[dict[str, float]], busy: float | None)
         if found:
             spans.append(f"{words} takes {min(found):.1f} to {max(found):.1f} times")
     told = (
-        f"On {len(ratios)} real tables at default settings {' and '.join(spans)} as long by the clock as two parties in "
-        f"one process ([table](docs/results/real.md)).{load}"
+        f"On {len(ratios)} real tables at default settings {' and '.join(spans)} as long by the clock as two parties "
+        f"in one process ([table](docs/results/real.md)).{load}"
     )
     path.write_text("\n".join([before + first, told, last + after]), encoding="utf-8")
 
