@@ -26,6 +26,7 @@ import os
 import platform
 import statistics
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -225,7 +226,7 @@ def _plain_columns(table: pa.Table) -> dict[str, np.ndarray]:
             texts = column.cast(pa.string()).fill_null("").to_pylist()
             columns[name] = np.array(texts, dtype=np.bytes_)
         else:
-            columns[name] = column.cast(pa.float32()).to_numpy()
+            columns[name] = column.cast(pa.float32(), safe=False).to_numpy()  # large whole numbers are rounded
     return columns
 
 
@@ -425,11 +426,12 @@ def write_readme(path: Path, ratios: list[dict[str, float]], busy: float | None)
     for name, words in {"scikit-learn": "scikit-learn", "intelex": "scikit-learn-intelex"}.items():
         found = [ratio[name] for ratio in ratios if name in ratio]
         if found:
-            spans.append(f"{words} takes {min(found):.1f} to {max(found):.1f} times")
+            spans.append(f"{words} {min(found):.1f} to {max(found):.1f}")
     told = (
-        f"On {len(ratios)} real tables at default settings {' and '.join(spans)} as long by the clock as two parties "
-        f"in one process ([table](docs/results/real.md)).{load}"
+        f"{len(ratios)} real tables, default settings, two parties in one process: {', '.join(spans)} times as long "
+        f"([table](docs/results/real.md)).{load}"
     )
+    told = textwrap.fill(told, 120, break_long_words=False, break_on_hyphens=False)
     path.write_text("\n".join([before + first, told, last + after]), encoding="utf-8")
 
 
