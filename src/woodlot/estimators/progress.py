@@ -37,7 +37,7 @@ def is_beside(progress: Progress) -> bool:
 
 @contextmanager
 def progress_bar(verbose: int, what: str) -> Iterator[Callable[[Progress], None] | None]:
-    """What a run calls with its progress; None when nobody wants to see it.
+    """What a run calls with its progress; None where it is not shown.
 
     Parameters
     ----------

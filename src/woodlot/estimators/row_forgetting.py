@@ -130,7 +130,8 @@ def _grow_again(changed: WholeForest, training: RowTraining, without: WithoutRow
 
 def _but(sizes: list[int], kept: tuple[int, ...]) -> list[int]:
     """Nodes of the trees that do not stand as they were."""
-    return [0 if tree in set(kept) else size for tree, size in enumerate(sizes)]
+    stand = set(kept)
+    return [0 if tree in stand else size for tree, size in enumerate(sizes)]
 
 
 def _become(model: WholeForest, changed: WholeForest, receipt: ErasureReceipt) -> None:
@@ -162,7 +163,7 @@ def _training_of(model: WholeForest, data: Any) -> RowTraining:
             )
         return training
     if not is_int(model.random_state):
-        raise DataError("this model was fitted without random_state, so nobody can grow it again; fit a new one")
+        raise DataError("this model was fitted without random_state, so it cannot be grown again; fit a new one")
     again: WholeForest = clone(model)
     if as_federation(data) is None:
         if not isinstance(data, tuple | list) or len(data) not in (2, 3):
